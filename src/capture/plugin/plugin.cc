@@ -457,11 +457,13 @@ void instrument_references(qemu_plugin_tb* tb, std::size_t count, std::uint64_t 
     }
 }
 
-// QEMU ends an x86 block before an instruction that crosses into the next page, but up to 8.1 still lists the bytes of
-// it that are on this page as the block's last instruction. Whether a last instruction that ends with the page is
-// whole shows when it runs, or never does: such a block has two numbers, the second without that instruction.
+// QEMU ends an x86 block before an instruction that crosses into the next page, but up to 8.1 still lists some of its
+// bytes as the block's last instruction. Whether a last instruction so near the page's end is whole shows when it
+// runs, or never does: such a block has two numbers, the second without that instruction.
 bool may_list_too_much(std::uint64_t address, std::size_t count, std::size_t bytes) {
-    return isa == recording::Isa::kX86 && count > 1 && (address + bytes) % 4096 == 0;
+    constexpr std::uint64_t kLongest = 15;  // bytes of an x86 instruction
+    const std::uint64_t last = address + bytes - scratch.lengths[count - 1];
+    return isa == recording::Isa::kX86 && count > 1 && last % 4096 + kLongest > 4096;
 }
 
 void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {
