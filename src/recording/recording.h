@@ -27,7 +27,8 @@ struct ChunkInfo {
     std::uint64_t time_ns = 0;       // host time when the chunk began, from the start of the recording
 };
 
-// A touch of a page-granularity recording (`record --granularity page`): the first of a run of references to a page.
+// A touch of a page-granularity recording (`record --granularity page`): the first of a run of references to
+// a page.
 struct PageTouch {
     std::uint64_t page = 0;  // Vpn for 4 KiB pages
     Kind kind = Kind::kInstruction;
@@ -45,7 +46,8 @@ class BatchReader {
     BatchReader& operator=(BatchReader&&) noexcept;
     // Moves on to another chunk of the same recording and keeps the working memory.
     void restart(std::size_t chunk);
-    // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is damaged.
+    // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is
+    // damaged.
     Result<std::optional<Batch>> next();
 
   private:
@@ -55,8 +57,8 @@ class BatchReader {
 
 class Recording {
   public:
-    // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A file cut
-    // short opens with whole() false and holds what its whole chunks hold.
+    // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A
+    // file cut short opens with whole() false and holds what its whole chunks hold.
     static Result<Recording> open(const std::filesystem::path& path);
     Recording(Recording&&) noexcept;
     Recording& operator=(Recording&&) noexcept;
