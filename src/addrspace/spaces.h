@@ -1,5 +1,5 @@
-// Which recorded spaces are the same space. A recording numbers a space anew whenever it cannot tell that it has seen
-// it before; two that belong to the same process are one.
+// Which recorded spaces are the same space. A recording numbers a space anew whenever it cannot tell that it
+// has seen it before; two that belong to the same process are one.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the dictionary says about each block, boiled down for one page size: 16 bytes that the loop over executions
-// reads per block, and a list of page runs for the few blocks that lie on more than one page.
+// What the dictionary says about each block, boiled down for one page size: 16 bytes that the loop over
+// executions reads per block, and a list of page runs for the few blocks that lie on more than one page.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct BlockEntry {
     std::uint64_t page = 0;          // of a block with one run
     std::uint16_t instructions = 0;  // fetches and, with one run, lookups
     std::uint16_t accesses = 0;
-    std::uint32_t flags = 0;  // kKernelMode | kRepeat | index of the first run, when there are several, << kRunsShift
+    std::uint32_t flags =
+        0;  // kKernelMode | kRepeat | index of the first run, when there are several, << kRunsShift
 };
 
 inline constexpr std::uint32_t kKernelMode = 1;  // the block's address is on the kernel's side

@@ -14,7 +14,9 @@ inline constexpr std::array kSides{Side::kUser, Side::kKernel};
 
 class Counts {
   public:
-    [[nodiscard]] std::uint64_t& at(Kind kind, Mode mode, Side side) { return counts_[index(kind, mode, side)]; }
+    [[nodiscard]] std::uint64_t& at(Kind kind, Mode mode, Side side) {
+        return counts_[index(kind, mode, side)];
+    }
     [[nodiscard]] std::uint64_t at(Kind kind, Mode mode, Side side) const {
         return counts_[index(kind, mode, side)];
     }

@@ -31,7 +31,8 @@ Engine::Engine(const recording::Dictionary& dictionary, const recording::Metadat
             group = groups_.insert(group, Group{.shift = shift, .asids = asids, .machines = {}});
         group->machines.push_back(i);
         if (!tables_.contains(shift.value()))
-            tables_.emplace(shift.value(), std::make_shared<const BlockTable>(dictionary, shift, kernel_base_));
+            tables_.emplace(shift.value(),
+                            std::make_shared<const BlockTable>(dictionary, shift, kernel_base_));
     }
 }
 
@@ -39,10 +40,10 @@ Engine::Cpu& Engine::cpu(CpuId id) {
     if (const auto known = cpus_.find(id.value()); known != cpus_.end()) return known->second;
     Cpu& fresh = cpus_[id.value()];
     for (const Group& group : groups_) {
-        fresh.groups.push_back(
-            {.collector = TouchCollector(*dictionary_, tables_.at(group.shift.value()), group.shift, kernel_base_),
-             .asids = addrspace::Asids(group.asids),
-             .mmus = {}});
+        fresh.groups.push_back({.collector = TouchCollector(*dictionary_, tables_.at(group.shift.value()),
+                                                            group.shift, kernel_base_),
+                                .asids = addrspace::Asids(group.asids),
+                                .mmus = {}});
         for (const std::size_t machine : group.machines) {
             Mmu mmu;
             for (const Kind kind : kKinds)
@@ -134,7 +135,8 @@ void Engine::look_up(Mmu& mmu, Kind kind, const TouchList& list, const std::vect
         const std::uint64_t key = list.keys[at];
         const std::uint32_t ordinal = list.ordinals[at];
         while (run + 1 < modes.size() &&
-               ordinal >= (kind == Kind::kInstruction ? modes[run + 1].first_block : modes[run + 1].first_access))
+               ordinal >=
+                   (kind == Kind::kInstruction ? modes[run + 1].first_block : modes[run + 1].first_access))
             ++run;
         const Side side = machine::tag_of(key) == addrspace::kGlobalTag ? Side::kKernel : Side::kUser;
         ++mmu.misses.at(kind, modes[run].mode, side);
@@ -192,7 +194,8 @@ Ledger Engine::ledger_of(std::size_t group, std::size_t member) const {
     return ledger;
 }
 
-Result<std::vector<Ledger>> Engine::finish(const recording::Metadata& metadata, const RecordedTotals& totals) const {
+Result<std::vector<Ledger>> Engine::finish(const recording::Metadata& metadata,
+                                           const RecordedTotals& totals) const {
     std::vector<Ledger> ledgers(machines_.size());
     for (std::size_t group = 0; group < groups_.size(); ++group)
         for (std::size_t member = 0; member < groups_[group].machines.size(); ++member) {

@@ -1,5 +1,6 @@
-// Replays batches through machines. Each recorded CPU has TLBs and address-space identifiers of its own, so the order
-// in which batches of different CPUs arrive does not matter; those of one CPU must come in program order.
+// Replays batches through machines. Each recorded CPU has TLBs and address-space identifiers of its own, so
+// the order in which batches of different CPUs arrive does not matter; those of one CPU must come in program
+// order.
 //
 // Machines that see the same keys (same base page, as many identifiers) share the work of making them.
 #pragma once
@@ -35,7 +36,8 @@ class Engine {
     // Touches of a page-granularity recording.
     Result<void> consume(CpuId cpu, std::span<const recording::PageTouch> touches);
 
-    // A verified ledger for each machine, in order. The recording's own totals are what the replay must have seen.
+    // A verified ledger for each machine, in order. The recording's own totals are what the replay must have
+    // seen.
     [[nodiscard]] Result<std::vector<Ledger>> finish(const recording::Metadata& metadata,
                                                      const RecordedTotals& totals) const;
 

@@ -48,10 +48,12 @@ Result<void> Ledger::verify() const {
         check.equal(level.evicted + level.dropped + level.resident, level.refills,
                     fmt::format("entries replaced, dropped and left = refills of tlb.{}", level.name));
         if (level.level != 1) continue;
-        check.equal(lookups.of(level.kind), level.lookups,
-                    fmt::format("{} lookups by mode and side = lookups of tlb.{}", name(level.kind), level.name));
-        check.equal(misses.of(level.kind), level.misses,
-                    fmt::format("{} misses by mode and side = misses of tlb.{}", name(level.kind), level.name));
+        check.equal(
+            lookups.of(level.kind), level.lookups,
+            fmt::format("{} lookups by mode and side = lookups of tlb.{}", name(level.kind), level.name));
+        check.equal(
+            misses.of(level.kind), level.misses,
+            fmt::format("{} misses by mode and side = misses of tlb.{}", name(level.kind), level.name));
     }
     for (const Kind kind : kKinds)
         for (const Mode mode : kModes)

@@ -39,8 +39,8 @@ struct Ledger {
     std::string mapping;  // "4K": every page is a base page
     recording::Granularity granularity = recording::Granularity::kFull;
 
-    // References by class and instructions are known at granularity full only; at granularity page the totals are the
-    // recording's own and a lookup is a recorded touch.
+    // References by class and instructions are known at granularity full only; at granularity page the totals
+    // are the recording's own and a lookup is a recorded touch.
     Counts references;
     RecordedTotals recorded;
     std::array<std::uint64_t, 2> instructions{};  // by side; a repeated string instruction counts once
@@ -52,8 +52,8 @@ struct Ledger {
     std::uint64_t space_switches = 0;
     std::uint64_t asid_reuses = 0;
     std::uint64_t invalidations_ignored = 0;  // executed by the guest, for its own MMU
-    std::uint64_t gaps = 0;                 // places where the recording misses references
-    std::uint64_t pages_missed = 0;         // all page numbers that missed, or-ed together
+    std::uint64_t gaps = 0;                   // places where the recording misses references
+    std::uint64_t pages_missed = 0;           // all page numbers that missed, or-ed together
     std::vector<std::string> notes;
 
     [[nodiscard]] bool full() const { return granularity == recording::Granularity::kFull; }
@@ -62,8 +62,8 @@ struct Ledger {
     [[nodiscard]] Cycles refill_cycles(Kind kind) const;
     [[nodiscard]] Cycles refill_cycles() const;
 
-    // The identities of accounting. Whoever makes a ledger calls this; a violation is a bug or a damaged recording,
-    // and the error names the identity.
+    // The identities of accounting. Whoever makes a ledger calls this; a violation is a bug or a damaged
+    // recording, and the error names the identity.
     [[nodiscard]] Result<void> verify() const;
 };
 

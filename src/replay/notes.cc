@@ -29,10 +29,10 @@ std::vector<std::string> notes_of(const Ledger& ledger, const recording::Metadat
     const unsigned page_shift = machine.pages.base.value();
     const unsigned needed = page_shift + static_cast<unsigned>(std::bit_width(ledger.pages_missed));
     if (needed > machine.address_bits)
-        notes.push_back(
-            fmt::format("{} has {}-bit addresses and the recording uses more ({}): page numbers are kept whole, "
-                        "and a refill costs a fixed {} cycles",
-                        machine.name, machine.address_bits, metadata.target, machine.refill.cycles.value()));
+        notes.push_back(fmt::format(
+            "{} has {}-bit addresses and the recording uses more ({}): page numbers are kept whole, "
+            "and a refill costs a fixed {} cycles",
+            machine.name, machine.address_bits, metadata.target, machine.refill.cycles.value()));
     if (!ledger.full())
         notes.emplace_back(
             "the recording keeps changes of page only: misses are exact, references are known as totals, and "
@@ -43,24 +43,28 @@ std::vector<std::string> notes_of(const Ledger& ledger, const recording::Metadat
     if (ledger.asid_reuses > 0) {
         std::uint64_t dropped = 0;
         for (const LevelCounts& level : ledger.levels) dropped += level.dropped;
-        notes.push_back(fmt::format("address spaces took an identifier from another {} times (the machine has {}), "
-                                    "which dropped {} entries",
-                                    grouped(ledger.asid_reuses), machine.asids.count, grouped(dropped)));
+        notes.push_back(
+            fmt::format("address spaces took an identifier from another {} times (the machine has {}), "
+                        "which dropped {} entries",
+                        grouped(ledger.asid_reuses), machine.asids.count, grouped(dropped)));
     }
     if (machine.asids.count == 0 && ledger.space_switches > 0)
-        notes.push_back(fmt::format("the machine has no identifiers: {} switches of address space flushed its TLBs",
-                                    grouped(ledger.space_switches)));
+        notes.push_back(
+            fmt::format("the machine has no identifiers: {} switches of address space flushed its TLBs",
+                        grouped(ledger.space_switches)));
     if (machine.asids.count > addrspace::kMostAsids && spaces > addrspace::kMostAsids)
-        notes.push_back(fmt::format("a replay tells {} identifiers apart; the machine has {}", addrspace::kMostAsids,
-                                    machine.asids.count));
+        notes.push_back(fmt::format("a replay tells {} identifiers apart; the machine has {}",
+                                    addrspace::kMostAsids, machine.asids.count));
     if (ledger.invalidations_ignored > 0)
-        notes.push_back(fmt::format("{} invalidations that the guest ran for its own MMU ({}) are not replayed",
-                                    grouped(ledger.invalidations_ignored), metadata.target));
+        notes.push_back(
+            fmt::format("{} invalidations that the guest ran for its own MMU ({}) are not replayed",
+                        grouped(ledger.invalidations_ignored), metadata.target));
     if (ledger.gaps > 0)
         notes.push_back(fmt::format("references are missing in {} places", grouped(ledger.gaps)));
     if (metadata.uncertain_instructions > 0)
-        notes.push_back(fmt::format("faults ended {} executions midway; at most {} instructions are counted wrongly",
-                                    grouped(metadata.early_ends), grouped(metadata.uncertain_instructions)));
+        notes.push_back(
+            fmt::format("faults ended {} executions midway; at most {} instructions are counted wrongly",
+                        grouped(metadata.early_ends), grouped(metadata.uncertain_instructions)));
     for (const std::string& missing : metadata.not_recorded) notes.push_back("not recorded: " + missing);
     return notes;
 }

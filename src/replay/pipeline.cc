@@ -51,8 +51,8 @@ struct Item {
     Error error;
 };
 
-// One producer, one consumer, a fixed number of places. A batch takes tens of microseconds to decode, so a lock per
-// batch does not show.
+// One producer, one consumer, a fixed number of places. A batch takes tens of microseconds to decode, so a
+// lock per batch does not show.
 class Ring {
   public:
     explicit Ring(std::size_t places) : items_(places) {}
@@ -148,16 +148,15 @@ Result<void> for_each_batch(const Recording& recording, unsigned decoders,
                             const std::function<void(std::size_t)>& chunk_done) {
     if (decoders == 0) return decode_here(recording, consume, chunk_done);
 
-    // With several decoders the later ones only get ahead by what their rings hold, so those are deeper: about a
-    // chunk each. A batch takes some 100 KiB.
+    // With several decoders the later ones only get ahead by what their rings hold, so those are deeper:
+    // about a chunk each. A batch takes some 100 KiB.
     const std::size_t places = decoders == 1 ? 16 : 128;
     std::vector<std::unique_ptr<Ring>> rings;
     std::vector<std::jthread> threads;
     for (unsigned d = 0; d < decoders; ++d) {
         rings.push_back(std::make_unique<Ring>(places));
-        threads.emplace_back([&recording, d, decoders, ring = rings.back().get()] {
-            decode(recording, d, decoders, *ring);
-        });
+        threads.emplace_back(
+            [&recording, d, decoders, ring = rings.back().get()] { decode(recording, d, decoders, *ring); });
     }
     Result<void> result;
     for (std::size_t chunk = 0; chunk < recording.chunks().size() && result; ++chunk) {

@@ -46,7 +46,8 @@ Result<std::vector<Ledger>> replay(const recording::Recording& recording,
         // Replaying outruns two decoders but not three.
         const unsigned decoders = std::min(options.threads - 1, 3u);
         replayed = for_each_batch(
-            recording, decoders, [&](const recording::Batch& batch) { return engine.consume(batch); }, chunk_done);
+            recording, decoders, [&](const recording::Batch& batch) { return engine.consume(batch); },
+            chunk_done);
     }
     if (!replayed) {
         Error error = replayed.error();

@@ -1,5 +1,5 @@
-// A whole recording through machines: decodes on other threads when there are any, replays in order, and returns the
-// same ledgers whatever their number.
+// A whole recording through machines: decodes on other threads when there are any, replays in order, and
+// returns the same ledgers whatever their number.
 #pragma once
 
 #include <functional>

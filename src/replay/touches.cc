@@ -16,8 +16,9 @@ void TouchList::make_room(std::size_t more) {
     ordinals.resize(keys.size());
 }
 
-TouchCollector::TouchCollector(const recording::Dictionary& dictionary, std::shared_ptr<const BlockTable> blocks,
-                               PageShift shift, std::uint64_t kernel_base)
+TouchCollector::TouchCollector(const recording::Dictionary& dictionary,
+                               std::shared_ptr<const BlockTable> blocks, PageShift shift,
+                               std::uint64_t kernel_base)
     : dictionary_(&dictionary), blocks_(std::move(blocks)), shift_(shift), kernel_base_(kernel_base) {
     for (const recording::Slot& slot : dictionary.slots())
         largest_access_log2_ = std::max(largest_access_log2_, slot.size_log2);
@@ -26,16 +27,17 @@ TouchCollector::TouchCollector(const recording::Dictionary& dictionary, std::sha
 // One walk over blocks [begin, end) of a batch.
 class TouchCollector::Pass {
   public:
-    Pass(TouchCollector& collector, const recording::Batch& batch, std::uint32_t begin, std::uint32_t first_access,
-         Touches& touches)
+    Pass(TouchCollector& collector, const recording::Batch& batch, std::uint32_t begin,
+         std::uint32_t first_access, Touches& touches)
         : c_(collector), batch_(batch), t_(touches), at_(begin), access_(first_access) {
         t_.modes.assign(1, {.first_block = begin, .first_access = access_, .mode = c_.mode_});
     }
 
     void run(std::uint32_t end) {
-        auto odd = std::lower_bound(
-            batch_.odd.begin(), batch_.odd.end(), at_,
-            [](const recording::OddExecution& execution, std::uint32_t at) { return execution.ordinal < at; });
+        auto odd = std::lower_bound(batch_.odd.begin(), batch_.odd.end(), at_,
+                                    [](const recording::OddExecution& execution, std::uint32_t at) {
+                                        return execution.ordinal < at;
+                                    });
         t_.fetches.count = 0;
         t_.fetches.make_room(end - at_);
         while (at_ < end) {
@@ -178,14 +180,16 @@ void TouchCollector::remember_last(const recording::Batch& batch, std::uint32_t 
     any_instruction_ = true;
 }
 
-Result<std::uint32_t> TouchCollector::collect(const recording::Batch& batch, std::uint32_t begin, std::uint32_t end,
-                                              std::uint32_t first_access, Touches& touches) {
+Result<std::uint32_t> TouchCollector::collect(const recording::Batch& batch, std::uint32_t begin,
+                                              std::uint32_t end, std::uint32_t first_access,
+                                              Touches& touches) {
     touches.first_access.resize(batch.blocks.size());
     Pass pass(*this, batch, begin, first_access, touches);
     pass.run(end);
     const std::uint32_t last = pass.access();
     if (last > batch.addresses.size())
-        return fail("", fmt::format("a batch holds {} addresses for {} accesses", batch.addresses.size(), last),
+        return fail("",
+                    fmt::format("a batch holds {} addresses for {} accesses", batch.addresses.size(), last),
                     "the recording is damaged or was written by another version");
     collect_accesses(batch, begin, end, first_access, last, touches);
     collected_.presented[0] += touches.fetches.count;
@@ -217,17 +221,19 @@ void TouchCollector::collect(std::span<const recording::PageTouch> pages, Touche
     collected_.presented[1] += touches.accesses.count;
 }
 
-std::uint8_t TouchCollector::size_log2(const recording::Batch& batch, const Touches& touches, std::uint32_t begin,
-                                       std::uint32_t end, std::uint32_t access) const {
+std::uint8_t TouchCollector::size_log2(const recording::Batch& batch, const Touches& touches,
+                                       std::uint32_t begin, std::uint32_t end, std::uint32_t access) const {
     // The last block that starts at or before this access is the one that makes it.
     const auto first = touches.first_access.begin();
     const auto after = std::upper_bound(first + begin, first + end, access);
     const auto at = static_cast<std::uint32_t>(after - first - 1);
     const std::uint32_t offset = access - touches.first_access[at];
-    const auto odd = std::lower_bound(
-        batch.odd.begin(), batch.odd.end(), at,
-        [](const recording::OddExecution& execution, std::uint32_t wanted) { return execution.ordinal < wanted; });
-    if (odd != batch.odd.end() && odd->ordinal == at) return batch.odd_slots[odd->first_slot + offset].size_log2;
+    const auto odd = std::lower_bound(batch.odd.begin(), batch.odd.end(), at,
+                                      [](const recording::OddExecution& execution, std::uint32_t wanted) {
+                                          return execution.ordinal < wanted;
+                                      });
+    if (odd != batch.odd.end() && odd->ordinal == at)
+        return batch.odd_slots[odd->first_slot + offset].size_log2;
     return dictionary_->shape((*dictionary_)[batch.blocks[at]])[offset].size_log2;
 }
 
@@ -247,8 +253,9 @@ void TouchCollector::collect_accesses(const recording::Batch& batch, std::uint32
         for (; candidates < last - first; ++candidates)
             touches.candidates[candidates] = static_cast<std::uint32_t>(candidates);
     else if (largest_bytes > 1)
-        candidates = machine::kernels().near_page_end(batch.addresses.data() + first, last - first, page_bytes - 1,
-                                                      page_bytes - largest_bytes, touches.candidates.data());
+        candidates =
+            machine::kernels().near_page_end(batch.addresses.data() + first, last - first, page_bytes - 1,
+                                             page_bytes - largest_bytes, touches.candidates.data());
     std::size_t candidate = 0;
     for (std::size_t m = 0; m < touches.modes.size(); ++m) {
         const Mode mode = touches.modes[m].mode;
@@ -268,15 +275,15 @@ void TouchCollector::collect_accesses(const recording::Batch& batch, std::uint32
     }
 }
 
-void TouchCollector::collapse(const recording::Batch& batch, std::uint32_t first, std::uint32_t last, Mode mode,
-                              Touches& touches) {
+void TouchCollector::collapse(const recording::Batch& batch, std::uint32_t first, std::uint32_t last,
+                              Mode mode, Touches& touches) {
     if (first == last) return;
     TouchList& list = touches.accesses;
     list.make_room(last - first);
     const machine::Collapsed done = machine::kernels().collapse(
         batch.addresses.data() + first, last - first,
-        {.kernel_base = kernel_base_, .user_tag = user_tag_, .page_shift = shift_.value()}, last_access_, first,
-        list.keys.data() + list.count, list.ordinals.data() + list.count);
+        {.kernel_base = kernel_base_, .user_tag = user_tag_, .page_shift = shift_.value()}, last_access_,
+        first, list.keys.data() + list.count, list.ordinals.data() + list.count);
     list.count += done.count;
     last_access_ = done.last;
     for (Counts* counts : {&collected_.references, &collected_.lookups}) {

@@ -1,13 +1,14 @@
-// From executions to touches: a batch of one CPU becomes two lists of TLB keys, fetches and accesses, in which no key
-// repeats the one before it, with the counts that the left-out repeats would have given.
+// From executions to touches: a batch of one CPU becomes two lists of TLB keys, fetches and accesses, in
+// which no key repeats the one before it, with the counts that the left-out repeats would have given.
 //
-// A repeat of the last key hits in every array and changes the state of none (FIFO and random ignore hits, LRU's most
-// recent entry stays it), so leaving repeats out is exact. Fetches and accesses can be separate lists because they go
-// to separate arrays; the ordinals tell where in the batch each touch happened, for whoever must merge them.
+// A repeat of the last key hits in every array and changes the state of none (FIFO and random ignore hits,
+// LRU's most recent entry stays it), so leaving repeats out is exact. Fetches and accesses can be separate
+// lists because they go to separate arrays; the ordinals tell where in the batch each touch happened, for
+// whoever must merge them.
 //
-// The loop over blocks reads one BlockEntry each and keeps a key only when it differs, without a branch on it; what
-// is rare (a change of mode, a block on several pages, a repeated string instruction, an odd execution, an access
-// that may lie on two pages) leaves the loop.
+// The loop over blocks reads one BlockEntry each and keeps a key only when it differs, without a branch on
+// it; what is rare (a change of mode, a block on several pages, a repeated string instruction, an odd
+// execution, an access that may lie on two pages) leaves the loop.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,9 @@
 namespace tlbscope::replay {
 
 struct TouchList {
-    std::vector<std::uint64_t> keys;       // the first `count` are valid
-    std::vector<std::uint32_t> ordinals;   // fetches: block within the batch; accesses: address within the batch
+    std::vector<std::uint64_t> keys;  // the first `count` are valid
+    std::vector<std::uint32_t>
+        ordinals;  // fetches: block within the batch; accesses: address within the batch
     std::size_t count = 0;
 
     // Room for `more` keys behind the present ones, and for what vector stores may overwrite.
@@ -66,21 +68,21 @@ struct Collected {
 
 class TouchCollector {
   public:
-    TouchCollector(const recording::Dictionary& dictionary, std::shared_ptr<const BlockTable> blocks, PageShift shift,
-                   std::uint64_t kernel_base);
+    TouchCollector(const recording::Dictionary& dictionary, std::shared_ptr<const BlockTable> blocks,
+                   PageShift shift, std::uint64_t kernel_base);
 
     // User-side addresses belong to the space with this tag from here on.
     void set_tag(std::uint16_t tag) { user_tag_ = std::uint64_t{tag} << machine::kTagShift; }
     // Entries were dropped from the arrays: the last keys may be gone.
     void forget_last() { last_fetch_ = last_access_ = machine::kNoKey; }
 
-    // Blocks [begin, end) of a batch, the first of which makes the batch's access `first_access` next. Returns the
-    // number of the access that follows them. Block numbers must be the dictionary's.
+    // Blocks [begin, end) of a batch, the first of which makes the batch's access `first_access` next.
+    // Returns the number of the access that follows them. Block numbers must be the dictionary's.
     Result<std::uint32_t> collect(const recording::Batch& batch, std::uint32_t begin, std::uint32_t end,
                                   std::uint32_t first_access, Touches& touches);
 
-    // The same from a page-granularity recording, whose touches are references that begin a run on their page: lookups
-    // are touches, and there are no references to count. Ordinals are positions in `pages`.
+    // The same from a page-granularity recording, whose touches are references that begin a run on their
+    // page: lookups are touches, and there are no references to count. Ordinals are positions in `pages`.
     void collect(std::span<const recording::PageTouch> pages, Touches& touches);
 
     [[nodiscard]] const Collected& collected() const { return collected_; }
@@ -93,15 +95,16 @@ class TouchCollector {
 
     void remember_last(const recording::Batch& batch, std::uint32_t at);
 
-    [[nodiscard]] std::uint8_t size_log2(const recording::Batch& batch, const Touches& touches, std::uint32_t begin,
-                                         std::uint32_t end, std::uint32_t access) const;
-    void collect_accesses(const recording::Batch& batch, std::uint32_t begin, std::uint32_t end, std::uint32_t first,
-                          std::uint32_t last, Touches& touches);
+    [[nodiscard]] std::uint8_t size_log2(const recording::Batch& batch, const Touches& touches,
+                                         std::uint32_t begin, std::uint32_t end, std::uint32_t access) const;
+    void collect_accesses(const recording::Batch& batch, std::uint32_t begin, std::uint32_t end,
+                          std::uint32_t first, std::uint32_t last, Touches& touches);
     // Accesses [first, last), none of which but the last lies on more than one page, all made in `mode`.
     void collapse(const recording::Batch& batch, std::uint32_t first, std::uint32_t last, Mode mode,
                   Touches& touches);
     // The further pages of an access that lies on several.
-    void straddle(std::uint64_t address, std::uint64_t bytes, std::uint32_t ordinal, Mode mode, Touches& touches);
+    void straddle(std::uint64_t address, std::uint64_t bytes, std::uint32_t ordinal, Mode mode,
+                  Touches& touches);
 
     const recording::Dictionary* dictionary_;
     std::shared_ptr<const BlockTable> blocks_;
