@@ -114,10 +114,10 @@ Result<void> Engine::consume(const recording::Batch& batch) {
     return {};
 }
 
-Result<void> Engine::consume(CpuId id, std::span<const recording::PageTouch> touches) {
+Result<void> Engine::consume(CpuId id, const recording::PageTouches& pages) {
     Cpu& state = cpu(id);
     for (GroupState& group : state.groups) {
-        group.collector.collect(touches, touches_);
+        group.collector.collect(pages, touches_);
         for (Mmu& mmu : group.mmus) {
             look_up(mmu, Kind::kInstruction, touches_.fetches, touches_.modes);
             look_up(mmu, Kind::kData, touches_.accesses, touches_.modes);
@@ -189,7 +189,9 @@ Ledger Engine::ledger_of(std::size_t group, std::size_t member) const {
     }
     for (const Side side : kSides) {
         const auto i = static_cast<std::size_t>(side);
-        ledger.instructions[i] = ledger.references.by_side(Kind::kInstruction, side) - ledger.iterations[i];
+        if (ledger.full())
+            ledger.instructions[i] =
+                ledger.references.by_side(Kind::kInstruction, side) - ledger.iterations[i];
     }
     return ledger;
 }

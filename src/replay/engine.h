@@ -34,7 +34,7 @@ class Engine {
 
     Result<void> consume(const recording::Batch& batch);
     // Touches of a page-granularity recording.
-    Result<void> consume(CpuId cpu, std::span<const recording::PageTouch> touches);
+    Result<void> consume(CpuId cpu, const recording::PageTouches& pages);
 
     // A verified ledger for each machine, in order. The recording's own totals are what the replay must have
     // seen.

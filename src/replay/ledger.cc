@@ -28,11 +28,6 @@ class Identities {
 
 }  // namespace
 
-std::uint64_t Ledger::references_of(Kind kind) const {
-    if (full()) return references.of(kind);
-    return kind == Kind::kInstruction ? recorded.instructions : recorded.accesses;
-}
-
 Cycles Ledger::refill_cycles(Kind kind) const { return machine.refill.cycles * misses.of(kind); }
 
 Cycles Ledger::refill_cycles() const {
@@ -63,16 +58,15 @@ Result<void> Ledger::verify() const {
                 check.at_most(references.at(kind, mode, side), lookups.at(kind, mode, side),
                               fmt::format("{} references are looked up, in every mode and side", name(kind)));
             }
-    if (full()) {
-        check.equal(references.of(Kind::kInstruction), recorded.instructions,
-                    "instruction fetches replayed = those the recording counts");
-        check.equal(references.of(Kind::kData), recorded.accesses,
-                    "data accesses replayed = those the recording counts");
-        for (const Side side : kSides) {
-            const auto i = static_cast<std::size_t>(side);
+    check.equal(references.of(Kind::kInstruction), recorded.instructions,
+                "instruction fetches replayed = those the recording counts");
+    check.equal(references.of(Kind::kData), recorded.accesses,
+                "data accesses replayed = those the recording counts");
+    for (const Side side : kSides) {
+        const auto i = static_cast<std::size_t>(side);
+        if (full())
             check.equal(instructions[i] + iterations[i], references.by_side(Kind::kInstruction, side),
                         "instructions + repeated iterations = instruction fetches");
-        }
     }
     if (check.first().empty()) return {};
     return fail("", fmt::format("the accounts do not add up: {}", check.first()),

@@ -39,12 +39,12 @@ struct Ledger {
     std::string mapping;  // "4K": every page is a base page
     recording::Granularity granularity = recording::Granularity::kFull;
 
-    // References by class and instructions are known at granularity full only; at granularity page the totals
-    // are the recording's own and a lookup is a recorded touch.
     Counts references;
     RecordedTotals recorded;
-    std::array<std::uint64_t, 2> instructions{};  // by side; a repeated string instruction counts once
-    std::array<std::uint64_t, 2> iterations{};    // by side; the further iterations of those
+    // By side: a repeated string instruction counts once, and its further iterations apart. Unknown at
+    // granularity page, where both stay 0.
+    std::array<std::uint64_t, 2> instructions{};
+    std::array<std::uint64_t, 2> iterations{};
     Counts lookups;
     Counts misses;
     std::vector<LevelCounts> levels;
@@ -57,7 +57,6 @@ struct Ledger {
     std::vector<std::string> notes;
 
     [[nodiscard]] bool full() const { return granularity == recording::Granularity::kFull; }
-    [[nodiscard]] std::uint64_t references_of(Kind kind) const;
     [[nodiscard]] std::uint64_t instructions_total() const { return instructions[0] + instructions[1]; }
     [[nodiscard]] Cycles refill_cycles(Kind kind) const;
     [[nodiscard]] Cycles refill_cycles() const;

@@ -35,8 +35,9 @@ std::vector<std::string> notes_of(const Ledger& ledger, const recording::Metadat
             machine.name, machine.address_bits, metadata.target, machine.refill.cycles.value()));
     if (!ledger.full())
         notes.emplace_back(
-            "the recording keeps changes of page only: misses are exact, references are known as totals, and "
-            "lookups are recorded touches");
+            "the recording keeps changes of page only: counts are exact, but repeated string instructions "
+            "are not "
+            "told from their iterations");
     const std::size_t spaces = spaces_in(metadata);
     if (!ledger.full() && spaces > 1)
         notes.push_back(fmt::format("{} address spaces are not told apart at this granularity", spaces));

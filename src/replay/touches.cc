@@ -197,26 +197,34 @@ Result<std::uint32_t> TouchCollector::collect(const recording::Batch& batch, std
     return last;
 }
 
-void TouchCollector::collect(std::span<const recording::PageTouch> pages, Touches& touches) {
+void TouchCollector::collect(const recording::PageTouches& pages, Touches& touches) {
     constexpr unsigned kRecordedShift = 12;
+    const auto count = static_cast<std::uint32_t>(pages.touches.size());
     touches.fetches.count = touches.accesses.count = 0;
-    touches.fetches.make_room(pages.size());
-    touches.accesses.make_room(pages.size());
+    touches.fetches.make_room(count);
+    touches.accesses.make_room(count);
     touches.modes.assign(1, {.first_block = 0, .first_access = 0, .mode = mode_});
-    for (std::uint32_t i = 0; i < pages.size(); ++i) {
-        const recording::PageTouch& page = pages[i];
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const recording::PageTouch& page = pages.touches[i];
         if (page.mode != mode_) {
             mode_ = page.mode;
             touches.modes.push_back({.first_block = i, .first_access = i, .mode = mode_});
         }
         const Side side = page.page << kRecordedShift >= kernel_base_ ? Side::kKernel : Side::kUser;
-        ++collected_.lookups.at(page.kind, page.mode, side);
         const bool fetch = page.kind == Kind::kInstruction;
         std::uint64_t& last = fetch ? last_fetch_ : last_access_;
         const std::uint64_t touched = key(page.page >> (shift_.value() - kRecordedShift), side);
         if (touched != last) (fetch ? touches.fetches : touches.accesses).push(touched, i);
         last = touched;
     }
+    for (const Kind kind : kKinds)
+        for (const Mode mode : kModes)
+            for (const Side side : kSides) {
+                const std::size_t i = static_cast<std::size_t>(kind) * 4 +
+                                      static_cast<std::size_t>(mode) * 2 + static_cast<std::size_t>(side);
+                collected_.references.at(kind, mode, side) += pages.references[i];
+                collected_.lookups.at(kind, mode, side) += pages.references[i] + pages.straddles[i];
+            }
     collected_.presented[0] += touches.fetches.count;
     collected_.presented[1] += touches.accesses.count;
 }

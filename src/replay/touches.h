@@ -81,9 +81,9 @@ class TouchCollector {
     Result<std::uint32_t> collect(const recording::Batch& batch, std::uint32_t begin, std::uint32_t end,
                                   std::uint32_t first_access, Touches& touches);
 
-    // The same from a page-granularity recording, whose touches are references that begin a run on their
-    // page: lookups are touches, and there are no references to count. Ordinals are positions in `pages`.
-    void collect(std::span<const recording::PageTouch> pages, Touches& touches);
+    // The same from a chunk of a page-granularity recording, whose touches begin a run of references to their
+    // page. Ordinals are positions among the touches.
+    void collect(const recording::PageTouches& pages, Touches& touches);
 
     [[nodiscard]] const Collected& collected() const { return collected_; }
     [[nodiscard]] std::uint64_t key(std::uint64_t page, Side side) const {

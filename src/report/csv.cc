@@ -45,18 +45,14 @@ void rows(const Ledger& ledger, const Replay& replay, std::string& out) {
     for (const std::string& change : ledger.machine.changes) machine += " " + change;
     Csv csv(quoted(machine) + "," + ledger.mapping, out);
     csv.counts("misses", ledger.misses);
-    if (ledger.full()) {
-        csv.counts("references", ledger.references);
-        csv.counts("lookups", ledger.lookups);
-        for (const Side side : replay::kSides) {
-            const auto i = static_cast<std::size_t>(side);
-            const char* name = side == Side::kUser ? "user" : "kernel";
-            csv.row("instructions", "", "", name, ledger.instructions[i]);
-            csv.row("iterations", "", "", name, ledger.iterations[i]);
-        }
-    } else {
-        csv.row("references", "instruction", "", "", ledger.references_of(Kind::kInstruction));
-        csv.row("references", "data", "", "", ledger.references_of(Kind::kData));
+    csv.counts("references", ledger.references);
+    csv.counts("lookups", ledger.lookups);
+    for (const Side side : replay::kSides) {
+        if (!ledger.full()) continue;
+        const auto i = static_cast<std::size_t>(side);
+        const char* name = side == Side::kUser ? "user" : "kernel";
+        csv.row("instructions", "", "", name, ledger.instructions[i]);
+        csv.row("iterations", "", "", name, ledger.iterations[i]);
     }
     csv.row("refill_cycles", "instruction", "", "", ledger.refill_cycles(Kind::kInstruction).value());
     csv.row("refill_cycles", "data", "", "", ledger.refill_cycles(Kind::kData).value());

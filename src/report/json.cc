@@ -28,14 +28,6 @@ Json by_side(const Counts& counts) {
 }
 
 // What a page-granularity recording does not tell is null, not 0.
-Json references(const Ledger& ledger) {
-    Json json = by_kind_and_side([&](Kind kind, Side side) -> Json {
-        return ledger.full() ? Json(ledger.references.by_side(kind, side)) : Json(nullptr);
-    });
-    for (const Kind kind : replay::kKinds) json[name(kind)]["total"] = ledger.references_of(kind);
-    return json;
-}
-
 Json sides(const Ledger& ledger, const std::array<std::uint64_t, 2>& counts) {
     Json json;
     for (const Side side : replay::kSides)
@@ -54,21 +46,20 @@ Json as_json(const Ledger& ledger, const Replay& replay) {
     json["changes"] = ledger.machine.changes;
     json["mapping"] = ledger.mapping;
     json["granularity"] = ledger.full() ? "full" : "page";
-    json["references"] = references(ledger);
+    json["references"] = by_side(ledger.references);
     json["instructions"] = sides(ledger, ledger.instructions);
     json["iterations"] = sides(ledger, ledger.iterations);
     json["misses"] = by_side(ledger.misses);
     for (const Mode mode : replay::kModes) {
         Json& in_mode = json["by_mode"][name(mode)];
-        in_mode["references"] = by_kind_and_side([&](Kind kind, Side side) -> Json {
-            return ledger.full() ? Json(ledger.references.at(kind, mode, side)) : Json(nullptr);
-        });
+        in_mode["references"] =
+            by_kind_and_side([&](Kind kind, Side side) { return ledger.references.at(kind, mode, side); });
         in_mode["misses"] =
             by_kind_and_side([&](Kind kind, Side side) { return ledger.misses.at(kind, mode, side); });
     }
     json["per_1000_instructions"] = {
         {"misses", ledger.full() ? rate(ledger.misses.total(), ledger.instructions_total()) : Json(nullptr)},
-        {"misses_iterations_counted", rate(ledger.misses.total(), ledger.references_of(Kind::kInstruction))}};
+        {"misses_iterations_counted", rate(ledger.misses.total(), ledger.references.of(Kind::kInstruction))}};
     json["levels"] = Json::array();
     for (const replay::LevelCounts& level : ledger.levels)
         json["levels"].push_back({{"name", level.name},

@@ -12,7 +12,7 @@ Share share_of(const replay::Ledger& ledger, const std::optional<double>& elapse
     // Every fetch counts here, repeated iterations too: each moves data, which takes any machine a cycle at
     // least.
     share.run_cycles = elapsed ? *elapsed * share.clock
-                               : static_cast<double>(ledger.references_of(Kind::kInstruction)) *
+                               : static_cast<double>(ledger.references.of(Kind::kInstruction)) *
                                          ledger.machine.clock.cycles_per_instruction +
                                      refill;
     share.fraction = share.run_cycles > 0 ? refill / share.run_cycles : 0;

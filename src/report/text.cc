@@ -80,7 +80,7 @@ void headings(Text& text, const Replay& replay, const Ledger& ledger) {
 }
 
 void misses_table(Text& text, const Ledger& ledger) {
-    const std::uint64_t fetches = ledger.references_of(Kind::kInstruction);
+    const std::uint64_t fetches = ledger.references.of(Kind::kInstruction);
     const bool repeats = ledger.full() && ledger.instructions_total() != fetches;
     std::vector<std::string> head{"user", "kernel", "total", "per 1000 instr"};
     if (repeats) head.emplace_back("and iterations");
@@ -105,16 +105,14 @@ void references_table(Text& text, const Ledger& ledger) {
     text.row("references by side", {"user", "kernel", "total", "hit rate"}, true);
     for (const Kind kind : replay::kKinds) {
         const std::uint64_t lookups = ledger.lookups.of(kind);
-        const std::uint64_t base = ledger.full() ? lookups : ledger.references_of(kind);
         const std::string rate =
-            base == 0 ? "-"
-                      : fmt::format("{:.4f} %", 100 - static_cast<double>(ledger.misses.of(kind)) * 100 /
-                                                          static_cast<double>(base));
-        const auto side = [&](Side which) {
-            return ledger.full() ? grouped(ledger.references.by_side(kind, which)) : std::string("-");
-        };
+            lookups == 0 ? "-"
+                         : fmt::format("{:.4f} %", static_cast<double>(lookups - ledger.misses.of(kind)) *
+                                                       100 / static_cast<double>(lookups));
         text.row(kind == Kind::kInstruction ? "  instruction" : "  data",
-                 {side(Side::kUser), side(Side::kKernel), grouped(ledger.references_of(kind)), rate});
+                 {grouped(ledger.references.by_side(kind, Side::kUser)),
+                  grouped(ledger.references.by_side(kind, Side::kKernel)),
+                  grouped(ledger.references.of(kind)), rate});
     }
     if (ledger.full())
         text.row("  instructions run", {grouped(ledger.instructions[0]), grouped(ledger.instructions[1]),
@@ -147,7 +145,7 @@ void costs(Text& text, const Replay& replay, const Ledger& ledger) {
         text.fact("share",
                   fmt::format("{:.1f} % of the run, by estimate: {} fetches x {:g} cycles + refills; "
                               "--elapsed SECONDS gives the real one",
-                              share.fraction * 100, grouped(ledger.references_of(Kind::kInstruction)),
+                              share.fraction * 100, grouped(ledger.references.of(Kind::kInstruction)),
                               ledger.machine.clock.cycles_per_instruction));
     else
         text.fact("share", fmt::format("{:.1f} % of {} at {}", share.fraction * 100, seconds(*replay.elapsed),
