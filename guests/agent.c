@@ -29,15 +29,14 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <dirent.h>
 
-#include "../include/tlbscope/mark.h"
+#include "capture/guest/messages.h"
 #include "channel.h"
-#include "messages.h"
+#include "tlbscope/mark.h"
 
 #define FOLDER "/.tlbscope"
 enum { kMaxCpus = 64, kMaxStrings = 4096 };
@@ -76,9 +75,9 @@ static void warn(const char* doing, const char* what) {
     send_text(kMessageWarning, text);
 }
 
-/* A file as messages of at most 64 KiB each; at least one, so that an empty file is told from a missing one.
- */
-static void send_file(unsigned type, const char* path) {
+/* The first `limit` bytes of a file (in whole buffers) as messages of at most 64 KiB each; at least one, so
+ * that an empty file is told from a missing one. */
+static void send_start(unsigned type, const char* path, uint64_t limit) {
     static char buffer[1 << 16];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -86,6 +85,8 @@ static void send_file(unsigned type, const char* path) {
         return;
     }
     for (int first = 1;; first = 0) {
+        if (limit < sizeof buffer) break;
+        limit -= sizeof buffer;
         size_t have = 0;
         ssize_t n = 1;
         while (have < sizeof buffer && (n = read(fd, buffer + have, sizeof buffer - have)) > 0)
@@ -95,6 +96,21 @@ static void send_file(unsigned type, const char* path) {
         if (n <= 0) break;
     }
     close(fd);
+}
+
+static void send_file(unsigned type, const char* path) { send_start(type, path, UINT64_MAX); }
+
+/* What the command wrote, up to kMostOutput bytes, and how much more there is. */
+static void send_output(unsigned type, const char* path) {
+    send_start(type, path, kMostOutput);
+    struct stat st;
+    if (stat(path, &st) != 0 || st.st_size <= kMostOutput) return;
+    const uint64_t more = (uint64_t)st.st_size - kMostOutput;
+    unsigned char bytes[12];
+    put32(bytes, type);
+    put32(bytes + 4, (uint32_t)more);
+    put32(bytes + 8, (uint32_t)(more >> 32));
+    channel_message(kMessageDropped, bytes, sizeof bytes);
 }
 
 static char* read_whole(const char* path, size_t* size) {
@@ -158,12 +174,9 @@ static void mount_all(void) {
     symlink("/proc/self/fd/0", "/dev/stdin");
     symlink("/proc/self/fd/1", "/dev/stdout");
     symlink("/proc/self/fd/2", "/dev/stderr");
-    /* The root of an initramfs is a tmpfs where the kernel has one; a kernel without puts a ramfs there. */
-    struct statfs fs;
-    const long tmpfs_magic = 0x01021994;
-    if (statfs("/", &fs) == 0 && (long)fs.f_type != tmpfs_magic &&
-        mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777") != 0)
-        warn("cannot mount", "/tmp");
+    /* The root of an initramfs, and so the command's folder, is a tmpfs; it may fill half the memory unless
+     * told. */
+    if (mount("rootfs", "/", "rootfs", MS_REMOUNT, "size=90%") != 0) warn("cannot enlarge", "/");
 }
 
 static void send_machine(int cpus) {
@@ -244,7 +257,8 @@ static void perf_open(int cpus) {
         a.config = PERF_COUNT_SW_DUMMY;
         a.size = sizeof a;
         a.disabled = 1;
-        a.mmap = a.mmap2 = a.comm = a.comm_exec = a.task = a.context_switch = a.sample_id_all = 1;
+        a.mmap = a.mmap2 = a.mmap_data = a.comm = a.comm_exec = a.task = a.context_switch = a.sample_id_all =
+            1;
         a.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU;
         a.read_format = 1 << 4; /* PERF_FORMAT_LOST, Linux 6.0 */
         rings[cpu].fd = (int)syscall(SYS_perf_event_open, &a, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
@@ -345,7 +359,6 @@ int main(void) {
     if (cpus > kMaxCpus) cpus = kMaxCpus;
 
     send_machine(cpus);
-    if (strstr(options, "kallsyms")) send_file(kMessageKallsyms, "/proc/kallsyms");
     if (chdir(cwd) != 0) give_up("cannot enter", cwd);
     volatile int* exec_error =
         mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -377,7 +390,9 @@ int main(void) {
     else
         send32(kMessageStatus, (uint32_t)status);
     perf_send(cpus);
-    send_file(kMessageStdout, FOLDER "/stdout");
-    send_file(kMessageStderr, FOLDER "/stderr");
+    send_output(kMessageStdout, FOLDER "/stdout");
+    send_output(kMessageStderr, FOLDER "/stderr");
+    /* Last, so that a run that needs them and one that does not are the same until here. */
+    if (strstr(options, "kallsyms=1")) send_file(kMessageKallsyms, "/proc/kallsyms");
     finish();
 }

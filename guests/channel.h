@@ -73,7 +73,7 @@ static inline void channel_unit(const unsigned char* address) {
 #endif
 
 /* A message: 0x7463 ("ct"), type, length in bytes (low unit, high unit), then the bytes two to a unit, the
- * first in the low half whatever the architecture. The types are listed in guests/messages.h. */
+ * first in the low half whatever the architecture. The types are listed in src/capture/guest/messages.h. */
 enum { kChannelMagic = 0x7463 };
 
 void channel_open(void);

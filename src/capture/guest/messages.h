@@ -1,7 +1,8 @@
 /* The messages of guests/agent. Numbers inside a message are little-endian whatever the guest. A long text is
- * sent as several messages of the same type, in order. The host's side is src/capture/guest/report.h. */
-#ifndef TLBSCOPE_GUESTS_MESSAGES_H
-#define TLBSCOPE_GUESTS_MESSAGES_H
+ * sent as several messages of the same type, in order. The sender is guests/agent.c, the reader
+ * report.h. Plain C. */
+#ifndef TLBSCOPE_CAPTURE_GUEST_MESSAGES_H
+#define TLBSCOPE_CAPTURE_GUEST_MESSAGES_H
 
 enum {
     kMessageHello = 1,       /* u32 version of this protocol, u32 page size, u32 CPUs */
@@ -22,8 +23,12 @@ enum {
     kMessageWarning = 16,    /* text: something that is missing from the report */
     kMessageFailure = 17,    /* text: why the command could not be started */
     kMessageDone = 18,       /* nothing follows */
+    kMessageDropped = 19,    /* u32 type of an output, u64 bytes of it that were not sent */
 };
 
-enum { kProtocolVersion = 1 };
+enum {
+    kProtocolVersion = 1,
+    kMostOutput = 16 << 20, /* bytes sent of what the command wrote to each of its outputs */
+};
 
 #endif
