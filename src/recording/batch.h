@@ -47,8 +47,8 @@ struct Event {
 struct OddExecution {
     std::uint32_t ordinal = 0;       // index into Batch::blocks
     std::uint16_t instructions = 0;  // instructions that began; the block's own number unless it ended early
-    std::uint16_t first_slot = 0;    // into Batch::odd_slots: the accesses it did make
-    std::uint16_t slot_count = 0;
+    std::uint16_t slot_count = 0;    // accesses it did make
+    std::uint32_t first_slot = 0;    // into Batch::odd_slots
 };
 
 struct Batch {

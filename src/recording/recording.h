@@ -1,6 +1,7 @@
 // Reading a recording: open it once, then decode chunks independently, on as many threads as wanted.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -34,6 +35,13 @@ struct PageTouch {
     Mode mode = Mode::kUser;
 };
 
+// A chunk of such a recording. Counts are indexed by kind * 4 + mode * 2 + side.
+struct PageTouches {
+    std::vector<PageTouch> touches;          // in program order
+    std::array<std::uint64_t, 8> references{};
+    std::array<std::uint64_t, 8> straddles{};  // further pages that straddling references touched
+};
+
 class Recording;
 
 // Decodes the executions of one chunk, batch by batch.
@@ -55,6 +63,7 @@ class BatchReader {
 
 class Recording {
   public:
+    struct State;  // of the reader; nobody else's business
     // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A file cut
     // short opens with whole() false and holds what its whole chunks hold.
     static Result<Recording> open(const std::filesystem::path& path);
@@ -68,17 +77,18 @@ class Recording {
     // Chunks in replay order: by ticket, so that each CPU's chunks are in order.
     [[nodiscard]] std::span<const ChunkInfo> chunks() const;
     // The page touches of a chunk of a page-granularity recording, in program order.
-    [[nodiscard]] Result<std::vector<PageTouch>> touches(std::size_t chunk) const;
+    [[nodiscard]] Result<PageTouches> touches(std::size_t chunk) const;
     [[nodiscard]] bool whole() const;
     // Why it is not whole, in words; empty when it is.
     [[nodiscard]] const std::string& damage() const;
     [[nodiscard]] std::uint64_t file_bytes() const;
+    // Checks every chunk against its checksum; open() checks only those it reads. Linear in the file's size.
+    [[nodiscard]] Result<void> verify() const;
     // Kernel symbols as the guest printed them (/proc/kallsyms), empty when there are none.
     [[nodiscard]] Result<std::string> kernel_symbols() const;
 
   private:
     friend class BatchReader;
-    struct State;
     explicit Recording(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };
