@@ -10,7 +10,8 @@ using recording::RawBuffer;
 using recording::RawEvent;
 
 namespace {
-// zstd's level: 1 keeps up with the guest; higher ones save a tenth of the file for half as much again of the time.
+// zstd's level: 1 keeps up with the guest; higher ones save a tenth of the file for half as much again of the
+// time.
 constexpr int kCompressionLevel = 1;
 constexpr std::size_t kMostWaitingChunks = 3;
 }  // namespace
@@ -80,7 +81,8 @@ recording::Encoder& Collector::encoder(std::uint32_t cpu) {
         const auto next = static_cast<std::uint32_t>(encoders_.size());
         encoders_.push_back(
             recording::Encoder::create(granularity_, dictionary_, CpuId(next), control_.kernel_base));
-        // The first CPU to be heard of runs the command; what the others ran before their first switch is unknown.
+        // The first CPU to be heard of runs the command; what the others ran before their first switch is
+        // unknown.
         first_space_.push_back(static_cast<std::uint32_t>(space_tasks_.size()));
         space_tasks_.push_back(0);
         switched_.push_back(false);
@@ -131,8 +133,8 @@ void Collector::take_translations() {
     futex_wake(&control_.room);
 }
 
-// The guest shares its address space with QEMU in user mode and can scribble over the buffers, and a killed QEMU
-// leaves its last words half written: what does not fit together is left out and counted.
+// The guest shares its address space with QEMU in user mode and can scribble over the buffers, and a killed
+// QEMU leaves its last words half written: what does not fit together is left out and counted.
 std::size_t Collector::sound_prefix(const RawBuffer& buffer) const {
     const std::size_t known = dictionary_.translations();
     std::uint64_t before = 0;
@@ -148,7 +150,8 @@ std::size_t Collector::sound_prefix(const RawBuffer& buffer) const {
 
 void Collector::name_spaces(std::uint32_t cpu, std::span<RawEvent> events) {
     const auto space_of = [&](std::uint64_t task) {
-        const auto [found, added] = spaces_.try_emplace(task, static_cast<std::uint32_t>(space_tasks_.size()));
+        const auto [found, added] =
+            spaces_.try_emplace(task, static_cast<std::uint32_t>(space_tasks_.size()));
         if (added) space_tasks_.push_back(task);
         return found->second;
     };
@@ -171,8 +174,8 @@ void Collector::encode(std::uint32_t cpu, RawBuffer buffer) {
     recording::Encoder& to = encoder(cpu);
     if (const std::size_t sound = sound_prefix(buffer); sound < buffer.blocks.size()) {
         malformed_ += buffer.blocks.size() - sound;
-        const std::size_t accesses =
-            std::min<std::size_t>(buffer.addresses.size(), sound < buffer.blocks.size() ? buffer.blocks[sound] >> 32 : 0);
+        const std::size_t accesses = std::min<std::size_t>(
+            buffer.addresses.size(), sound < buffer.blocks.size() ? buffer.blocks[sound] >> 32 : 0);
         buffer.blocks = buffer.blocks.first(sound);
         buffer.addresses = buffer.addresses.first(accesses);
         buffer.keys = buffer.keys.first(accesses);
@@ -212,8 +215,9 @@ bool Collector::poll() {
         // Buffers are taken from the lowest free one up, so no more are ever in use than this.
         const std::uint32_t used = std::min(kBufferCount, control_.next_cpu.load() + kMostFull + 8);
         std::uint32_t index = 0;
-        while (index < used && !(control_.buffers[index].state.load(std::memory_order_acquire) == BufferState::kFull &&
-                                 control_.buffers[index].ticket == next_ticket_))
+        while (index < used &&
+               !(control_.buffers[index].state.load(std::memory_order_acquire) == BufferState::kFull &&
+                 control_.buffers[index].ticket == next_ticket_))
             ++index;
         // A buffer's translations were told before it was handed over.
         take_translations();

@@ -1,6 +1,6 @@
-// The recorder's half of the transport: takes full buffers in the order they were handed over, encodes them, and
-// passes finished chunks to a thread that compresses and writes them, so that neither the guest nor the encoder waits
-// for the disk.
+// The recorder's half of the transport: takes full buffers in the order they were handed over, encodes them,
+// and passes finished chunks to a thread that compresses and writes them, so that neither the guest nor the
+// encoder waits for the disk.
 #pragma once
 
 #include <condition_variable>
@@ -47,14 +47,15 @@ class Packer {
 
 struct TaskSwitch {
     std::uint32_t cpu = 0;
-    std::uint64_t to = 0;    // address of the kernel's task structure
+    std::uint64_t to = 0;  // address of the kernel's task structure
     std::uint64_t from = 0;
 };
 
 class Collector {
   public:
     // `most_references` ends the recording early; ~0 for no limit.
-    Collector(Control& control, Packer& packer, recording::Granularity granularity, std::uint64_t most_references);
+    Collector(Control& control, Packer& packer, recording::Granularity granularity,
+              std::uint64_t most_references);
 
     // Takes what is there. Returns whether there was anything.
     bool poll();

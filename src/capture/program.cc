@@ -53,7 +53,8 @@ Result<std::filesystem::path> search_path(const std::string& name) {
     const char* path = std::getenv("PATH");
     std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
     for (std::string folder; std::getline(folders, folder, ':');)
-        if (const auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name; executable(candidate))
+        if (const auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
+            executable(candidate))
             return candidate;
     return fail(name, "there is no such program in PATH", "check the name or give its path");
 }
@@ -133,7 +134,8 @@ Result<Program> find_program(const std::vector<std::string>& command) {
         return fail(program.path.string(), "it is neither an ELF program nor a script", "name a program");
     program.target = target_of(header);
     if (program.target.empty())
-        return fail(program.path.string(), fmt::format("no QEMU is known for ELF machine {}", header.e_machine),
+        return fail(program.path.string(),
+                    fmt::format("no QEMU is known for ELF machine {}", header.e_machine),
                     "record on another architecture, or import a trace");
     if (header.e_type != ET_EXEC && header.e_type != ET_DYN)
         return fail(program.path.string(), "the ELF file is not a program", "link it first");
@@ -161,7 +163,8 @@ Result<std::optional<std::uint64_t>> find_symbol(const std::filesystem::path& pa
         Elf_Data* data = elf_getdata(section, nullptr);
         for (std::size_t i = 0; data != nullptr && i < header.sh_size / header.sh_entsize; ++i) {
             GElf_Sym symbol;
-            if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr || symbol.st_shndx == SHN_UNDEF) continue;
+            if (gelf_getsym(data, static_cast<int>(i), &symbol) == nullptr || symbol.st_shndx == SHN_UNDEF)
+                continue;
             const char* text = elf_strptr(elf.get(), header.sh_link, symbol.st_name);
             if (text != nullptr && name == text) return std::optional<std::uint64_t>(symbol.st_value);
         }

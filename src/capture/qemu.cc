@@ -65,11 +65,11 @@ std::string library_prefix(const std::string& target) {
         const char* folder;
     };
     static constexpr std::array kPrefixes{
-        Prefix{"ppc", "/usr/powerpc-linux-gnu"},        Prefix{"ppc64", "/usr/powerpc64-linux-gnu"},
+        Prefix{"ppc", "/usr/powerpc-linux-gnu"},         Prefix{"ppc64", "/usr/powerpc64-linux-gnu"},
         Prefix{"ppc64le", "/usr/powerpc64le-linux-gnu"}, Prefix{"aarch64", "/usr/aarch64-linux-gnu"},
-        Prefix{"arm", "/usr/arm-linux-gnueabihf"},      Prefix{"riscv64", "/usr/riscv64-linux-gnu"},
-        Prefix{"s390x", "/usr/s390x-linux-gnu"},        Prefix{"mips", "/usr/mips-linux-gnu"},
-        Prefix{"mipsel", "/usr/mipsel-linux-gnu"},      Prefix{"sparc64", "/usr/sparc64-linux-gnu"},
+        Prefix{"arm", "/usr/arm-linux-gnueabihf"},       Prefix{"riscv64", "/usr/riscv64-linux-gnu"},
+        Prefix{"s390x", "/usr/s390x-linux-gnu"},         Prefix{"mips", "/usr/mips-linux-gnu"},
+        Prefix{"mipsel", "/usr/mipsel-linux-gnu"},       Prefix{"sparc64", "/usr/sparc64-linux-gnu"},
     };
     for (const Prefix& prefix : kPrefixes)
         if (prefix.target == target && std::filesystem::exists(prefix.folder)) return prefix.folder;
@@ -79,7 +79,8 @@ std::string library_prefix(const std::string& target) {
 Result<pid_t> spawn(const Spawn& what) {
     std::vector<char*> arguments;
     arguments.reserve(what.arguments.size() + 1);
-    for (const std::string& argument : what.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : what.arguments)
+        arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
     int report[2];
     if (::pipe2(report, O_CLOEXEC) != 0) return system_error("", "cannot make a pipe", errno);

@@ -23,7 +23,8 @@ Result<std::filesystem::path> find_plugin();
 // The folder of the running program.
 [[nodiscard]] std::filesystem::path program_folder();
 
-// Where Debian's cross compilers keep the libraries of a target ("/usr/powerpc-linux-gnu"); empty when absent.
+// Where Debian's cross compilers keep the libraries of a target ("/usr/powerpc-linux-gnu"); empty when
+// absent.
 [[nodiscard]] std::string library_prefix(const std::string& target);
 
 struct Spawn {

@@ -30,7 +30,7 @@ class InterruptGuard {
   public:
     InterruptGuard() {
         interruptions = 0;
-        struct sigaction action {};
+        struct sigaction action{};
         action.sa_handler = on_interrupt;
         for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &previous_[i]);
     }
@@ -51,7 +51,8 @@ class Transport {
         const int fd = ::memfd_create("tlbscope", MFD_CLOEXEC);
         if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(kTransportBytes)) != 0)
             return system_error("", "cannot make the memory shared with QEMU", errno);
-        void* memory = ::mmap(nullptr, kTransportBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+        void* memory =
+            ::mmap(nullptr, kTransportBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
         if (memory == MAP_FAILED) return system_error("", "cannot map the memory shared with QEMU", errno);
         return std::unique_ptr<Transport>(new Transport(fd, memory));
     }
@@ -107,14 +108,16 @@ Result<bool> take_channel(Control& control, const RecordRequest& request) {
 Error start_failure(const Control& control, const std::string& qemu, int status) {
     Error error{.where = qemu};
     if (control.refused.load() == static_cast<std::uint32_t>(Refusal::kInterface)) {
-        error.what = fmt::format("its plugin interface {} is not one of 1 to 5", control.interface_version.load());
+        error.what =
+            fmt::format("its plugin interface {} is not one of 1 to 5", control.interface_version.load());
         error.hint = "use QEMU 6.0 to 10.x";
     } else if (WIFSIGNALED(status)) {
         error.what = fmt::format("it was killed by signal {} before it loaded the plugin", WTERMSIG(status));
         error.hint = "run the same command without 'tlbscope record' first";
     } else {
         error.what = "it ended before it loaded the plugin (its own words are above)";
-        error.hint = "check that this QEMU was built with plugins: Debian's packages are, static ones are not";
+        error.hint =
+            "check that this QEMU was built with plugins: Debian's packages are, static ones are not";
     }
     return error;
 }
@@ -139,7 +142,8 @@ std::vector<recording::MappedRange> guest_maps(const std::string& text, std::uin
         if (dash == std::string::npos) continue;
         const std::uint64_t start = std::stoull(span.substr(0, dash), nullptr, 16);
         const std::uint64_t end = std::stoull(span.substr(dash + 1), nullptr, 16);
-        if (start < guest_base || end - guest_base > kGuestBytes || range.protection.starts_with("---")) continue;
+        if (start < guest_base || end - guest_base > kGuestBytes || range.protection.starts_with("---"))
+            continue;
         range.start = VirtAddr(start - guest_base);
         range.end = VirtAddr(end - guest_base);
         range.file_offset = std::stoull(offset, nullptr, 16);
@@ -150,8 +154,8 @@ std::vector<recording::MappedRange> guest_maps(const std::string& text, std::uin
 
 namespace {
 
-// The user program's mappings: looked at now and then while it runs, since a crash leaves no time to, and told by the
-// plugin at the end.
+// The user program's mappings: looked at now and then while it runs, since a crash leaves no time to, and
+// told by the plugin at the end.
 class MapWatcher {
   public:
     void look(pid_t qemu, const Control& control) {
@@ -181,8 +185,9 @@ class MapWatcher {
 
 }  // namespace
 
-Result<RecordOutcome> record(RecordRequest request,
-                             const std::function<Result<std::string>(const RecordOutcome&, recording::Metadata&)>& complete) {
+Result<RecordOutcome> record(
+    RecordRequest request,
+    const std::function<Result<std::string>(const RecordOutcome&, recording::Metadata&)>& complete) {
     auto plugin = find_plugin();
     if (!plugin) return std::unexpected(plugin.error());
     auto transport = Transport::create();
@@ -196,8 +201,9 @@ Result<RecordOutcome> record(RecordRequest request,
     Spawn what{.arguments = request.qemu_arguments,
                .own_group = request.metadata.system,
                .silent = request.metadata.system};
-    what.arguments.insert(what.arguments.begin() + 1,
-                          {"-plugin", fmt::format("{},transport={}", plugin->string(), (*transport)->path())});
+    what.arguments.insert(
+        what.arguments.begin() + 1,
+        {"-plugin", fmt::format("{},transport={}", plugin->string(), (*transport)->path())});
     auto qemu = spawn(what);
     if (!qemu) return std::unexpected(qemu.error());
 
@@ -252,8 +258,8 @@ Result<RecordOutcome> record(RecordRequest request,
             return std::unexpected(error);
         }
         if (collector.malformed() != 0)
-            request.metadata.not_recorded.push_back(
-                fmt::format("{} block executions that the ending program left half written", collector.malformed()));
+            request.metadata.not_recorded.push_back(fmt::format(
+                "{} block executions that the ending program left half written", collector.malformed()));
     }
     if (control.installed.load() == 0 && !outcome.interrupted)
         return std::unexpected(start_failure(control, request.qemu_arguments.front(), outcome.wait_status));

@@ -1,4 +1,5 @@
-// Running QEMU with the plugin and turning what it says into a file, for user programs and whole machines alike.
+// Running QEMU with the plugin and turning what it says into a file, for user programs and whole machines
+// alike.
 #pragma once
 
 #include <sys/types.h>
@@ -36,26 +37,28 @@ struct RecordRequest {
 // What a run left behind, before the file is closed.
 struct RecordOutcome {
     int wait_status = 0;
-    bool interrupted = false;       // the user stopped it
-    bool limit_reached = false;     // most_references
-    bool guest_done = false;        // the agent has said everything
+    bool interrupted = false;    // the user stopped it
+    bool limit_reached = false;  // most_references
+    bool guest_done = false;     // the agent has said everything
     bool window_opened = false;
     bool window_closed = false;
     std::uint32_t forks = 0;
     std::uint32_t execs = 0;
-    bool exited = false;            // QEMU came to its own end
+    bool exited = false;  // QEMU came to its own end
     recording::Totals totals;
     std::vector<std::uint64_t> space_tasks;
     std::vector<TaskSwitch> switches;
 };
 
-// Runs to the end. `complete` then fills in the metadata that only the outcome tells, and may add kernel symbols; the
-// file appears under its name afterwards. On a write error the earlier file stays, and the part that could be
-// written is kept as NAME.partial.
-Result<RecordOutcome> record(RecordRequest request,
-                             const std::function<Result<std::string>(const RecordOutcome&, recording::Metadata&)>& complete);
+// Runs to the end. `complete` then fills in the metadata that only the outcome tells, and may add kernel
+// symbols; the file appears under its name afterwards. On a write error the earlier file stays, and the part
+// that could be written is kept as NAME.partial.
+Result<RecordOutcome> record(
+    RecordRequest request,
+    const std::function<Result<std::string>(const RecordOutcome&, recording::Metadata&)>& complete);
 
 // Ranges of the guest's address space in a user-mode QEMU, from the text of its /proc/PID/maps.
-[[nodiscard]] std::vector<recording::MappedRange> guest_maps(const std::string& text, std::uint64_t guest_base);
+[[nodiscard]] std::vector<recording::MappedRange> guest_maps(const std::string& text,
+                                                             std::uint64_t guest_base);
 
 }  // namespace tlbscope::capture

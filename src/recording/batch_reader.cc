@@ -1,7 +1,7 @@
-// Decoding executions: the mirror image of encoder.cc. Speed matters here (every replay passes through), so the hot
-// loop reads bits from words, keeps each access's predictor beside its neighbours', and tests ends of streams only
-// where it takes something from them. Damaged input that has survived the checksums ends in an error, not in a wild
-// read: every number taken from a stream is checked before it is an index.
+// Decoding executions: the mirror image of encoder.cc. Speed matters here (every replay passes through), so
+// the hot loop reads bits from words, keeps each access's predictor beside its neighbours', and tests ends of
+// streams only where it takes something from them. Damaged input that has survived the checksums ends in an
+// error, not in a wild read: every number taken from a stream is checked before it is an index.
 #include <algorithm>
 
 #include "recording/reader_state.h"
@@ -47,9 +47,11 @@ struct BatchReader::State {
     void read_next_odd_ordinal();
     Result<void> read_events(std::uint64_t behind, std::uint64_t batch_start);
     [[nodiscard]] std::unexpected<Error> bad() const {
-        return damaged(position(recording, recording.locations[chunk].offset), "an executions chunk is malformed");
+        return damaged(position(recording, recording.locations[chunk].offset),
+                       "an executions chunk is malformed");
     }
-    // Decodes up to kBatchBlocks executions into ids and addresses; false when the streams do not fit together.
+    // Decodes up to kBatchBlocks executions into ids and addresses; false when the streams do not fit
+    // together.
     bool decode(std::size_t wanted, std::size_t& decoded, std::size_t& address_count);
 
     const Recording::State& recording;
@@ -93,7 +95,8 @@ Result<void> BatchReader::State::load() {
     previous = kNone;
     previous_miss = 0;
     at_id16 = at_id32 = at_hit = at_class = at1 = at3 = at8 = 0;
-    odd_in.emplace(std::span<const std::uint8_t>(streams.raw[format::kOdd].data(), streams.sizes[format::kOdd]));
+    odd_in.emplace(
+        std::span<const std::uint8_t>(streams.raw[format::kOdd].data(), streams.sizes[format::kOdd]));
     events_in.emplace(
         std::span<const std::uint8_t>(streams.raw[format::kEvents].data(), streams.sizes[format::kEvents]));
     last_odd = odd_address = event_position = 0;
@@ -282,7 +285,8 @@ Result<std::optional<Batch>> BatchReader::next() {
     s.odd_slots.clear();
     std::size_t decoded = 0;
     std::size_t address_count = 0;
-    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(kBatchBlocks, info.executions - s.done));
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(kBatchBlocks, info.executions - s.done));
     if (!s.decode(wanted, decoded, address_count) || (decoded == 0 && wanted != 0)) return s.bad();
     if (auto read = s.read_events(s.done + decoded, s.done); !read) return std::unexpected(read.error());
     s.done += decoded;

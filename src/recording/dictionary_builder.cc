@@ -5,8 +5,8 @@
 namespace tlbscope::recording {
 
 namespace {
-// Beyond this many shapes of one translation its odd executions are spelt out instead: a gather whose lanes come and
-// go would otherwise fill the dictionary.
+// Beyond this many shapes of one translation its odd executions are spelt out instead: a gather whose lanes
+// come and go would otherwise fill the dictionary.
 constexpr std::uint8_t kMostVariants = 8;
 }  // namespace
 
@@ -82,8 +82,10 @@ std::vector<std::uint8_t> DictionaryBuilder::take_new_entries() {
     for (std::size_t id = written_; id < entries_.size(); ++id) {
         const Entry& entry = entries_[id];
         const Translation known = translation(entry.translation);
-        const std::uint32_t earlier = entry.next_variant;  // lists grow at the front: an entry made before this one
-        out.push_back(static_cast<std::uint8_t>((earlier != kNone ? 1 : 0) | (known.starts_with_repeat ? 2 : 0)));
+        const std::uint32_t earlier =
+            entry.next_variant;  // lists grow at the front: an entry made before this one
+        out.push_back(
+            static_cast<std::uint8_t>((earlier != kNone ? 1 : 0) | (known.starts_with_repeat ? 2 : 0)));
         if (earlier != kNone) {
             put_varint(out, id - earlier);
         } else {

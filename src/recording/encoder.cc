@@ -1,5 +1,5 @@
-// Encoding executions: see format.h for the idea and docs/recording-format.md for the rules, which the decoder in
-// batch_reader.cc mirrors step by step.
+// Encoding executions: see format.h for the idea and docs/recording-format.md for the rules, which the
+// decoder in batch_reader.cc mirrors step by step.
 #include "recording/encoder.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class BitWriter {
         word_ = used_ == 0 ? 0 : bits >> (count - used_);
     }
     std::vector<std::uint8_t> take() {
-        for (unsigned done = 0; done < used_; done += 8) bytes_.push_back(static_cast<std::uint8_t>(word_ >> done));
+        for (unsigned done = 0; done < used_; done += 8)
+            bytes_.push_back(static_cast<std::uint8_t>(word_ >> done));
         word_ = 0;
         used_ = 0;
         return std::exchange(bytes_, {});
@@ -90,7 +91,8 @@ class ExecutionEncoder final : public Encoder {
     void enter(std::uint32_t id);
     void put_block(std::uint32_t id);
     void put_access(SlotState& slot, std::uint64_t address);
-    void put_odd(std::uint32_t begun, std::span<const std::uint32_t> keys, std::span<const std::uint64_t> addresses);
+    void put_odd(std::uint32_t begun, std::span<const std::uint32_t> keys,
+                 std::span<const std::uint64_t> addresses);
     std::uint32_t entry_for(std::uint32_t translation, std::span<const std::uint32_t> keys,
                             std::span<const std::uint64_t> addresses, bool& odd);
     void note_early_end(std::uint32_t translation, const RawEvent& event, std::span<const std::uint32_t> keys,
@@ -128,7 +130,8 @@ void ExecutionEncoder::enter(std::uint32_t id) {
     state = {.generation = generation_, .successors = {DictionaryBuilder::kNone, DictionaryBuilder::kNone}};
     const DictionaryBuilder::Entry& entry = dictionary_.entries()[id];
     const auto bases = dictionary_.bases();
-    for (std::uint32_t s = entry.first_key; s < entry.first_key + entry.key_count; ++s) slots_[s] = {bases[s], 0};
+    for (std::uint32_t s = entry.first_key; s < entry.first_key + entry.key_count; ++s)
+        slots_[s] = {bases[s], 0};
 }
 
 void ExecutionEncoder::put_block(std::uint32_t id) {
@@ -238,7 +241,8 @@ bool ExecutionEncoder::consume(const RawBuffer& buffer, std::uint64_t limit) {
         bool odd = false;
         const std::uint32_t all = dictionary_.instructions(translation);
         std::uint32_t begun = all;
-        // Events up to the start of the block after this one: those within this execution tell whether it ended early.
+        // Events up to the start of the block after this one: those within this execution tell whether it
+        // ended early.
         for (; event != buffer.events.end() && event->position <= i + 1; ++event) {
             if (event->type == kEarlyEnd) {
                 if (event->position == i + 1) {
@@ -298,9 +302,10 @@ EncodedChunk ExecutionEncoder::take() {
     return chunk;
 }
 
-// Granularity page: the page changes of each kind, in program order, and how many references there were. Exact for
-// split TLBs with pages of 4 KiB or more, where a reference to the same page as the reference before it of the same
-// kind hits and leaves the replacement order as it is. Functions, sizes and single references are gone.
+// Granularity page: the page changes of each kind, in program order, and how many references there were.
+// Exact for split TLBs with pages of 4 KiB or more, where a reference to the same page as the reference
+// before it of the same kind hits and leaves the replacement order as it is. Functions, sizes and single
+// references are gone.
 class TouchEncoder final : public Encoder {
   public:
     TouchEncoder(DictionaryBuilder& dictionary, CpuId cpu, std::uint64_t kernel_base)
@@ -309,7 +314,8 @@ class TouchEncoder final : public Encoder {
     }
     bool consume(const RawBuffer& buffer, std::uint64_t limit) override;
     [[nodiscard]] bool full() const override {
-        return touches_ > format::kChunkBlocks || pages_.size() > 60000 || info_.accesses > std::uint64_t{1} << 31;
+        return touches_ > format::kChunkBlocks || pages_.size() > 60000 ||
+               info_.accesses > std::uint64_t{1} << 31;
     }
     [[nodiscard]] bool empty() const override { return info_.executions == 0; }
     EncodedChunk take() override;
@@ -328,7 +334,7 @@ class TouchEncoder final : public Encoder {
     std::uint64_t last_page_ = 0;
     std::uint64_t last_[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
     std::uint64_t touches_ = 0;
-    std::array<std::uint64_t, 8> counts_{};   // references: kind, mode, side
+    std::array<std::uint64_t, 8> counts_{};     // references: kind, mode, side
     std::array<std::uint64_t, 8> straddles_{};  // further pages touched by references that straddle
 };
 
@@ -341,7 +347,8 @@ void TouchEncoder::touch(Kind kind, bool kernel_mode, std::uint64_t page) {
     constexpr std::size_t kTableSize = 1U << 18;
     if (table_.empty()) table_.assign(kTableSize, DictionaryBuilder::kNone);
     std::size_t at = (page * 0x9e3779b97f4a7c15U >> 40) & (kTableSize - 1);
-    while (table_[at] != DictionaryBuilder::kNone && pages_[table_[at]] != page) at = (at + 1) & (kTableSize - 1);
+    while (table_[at] != DictionaryBuilder::kNone && pages_[table_[at]] != page)
+        at = (at + 1) & (kTableSize - 1);
     if (table_[at] == DictionaryBuilder::kNone) {
         table_[at] = static_cast<std::uint32_t>(pages_.size());
         pages_.push_back(page);
@@ -352,8 +359,8 @@ void TouchEncoder::touch(Kind kind, bool kernel_mode, std::uint64_t page) {
 }
 
 void TouchEncoder::reference(Kind kind, bool kernel_mode, std::uint64_t address, std::uint64_t bytes) {
-    const std::size_t bucket = static_cast<std::size_t>(kind) * 4 + (kernel_mode ? 2 : 0) +
-                               (address >= kernel_base_ ? 1 : 0);
+    const std::size_t bucket =
+        static_cast<std::size_t>(kind) * 4 + (kernel_mode ? 2 : 0) + (address >= kernel_base_ ? 1 : 0);
     const std::uint64_t last = (address + bytes - 1) >> 12;
     ++counts_[bucket];
     for (std::uint64_t page = address >> 12;; ++page) {
@@ -432,7 +439,8 @@ EncodedChunk TouchEncoder::take() {
 
 std::unique_ptr<Encoder> Encoder::create(Granularity granularity, DictionaryBuilder& dictionary, CpuId cpu,
                                          std::uint64_t kernel_base) {
-    if (granularity == Granularity::kPage) return std::make_unique<TouchEncoder>(dictionary, cpu, kernel_base);
+    if (granularity == Granularity::kPage)
+        return std::make_unique<TouchEncoder>(dictionary, cpu, kernel_base);
     return std::make_unique<ExecutionEncoder>(dictionary, cpu);
 }
 
@@ -465,7 +473,8 @@ std::vector<std::uint8_t> pack(const EncodedChunk& chunk, int compression_level)
     format::put(payload, static_cast<std::uint32_t>(chunk.streams.size()));
     std::vector<std::vector<std::uint8_t>> frames;
     for (const auto& raw : chunk.streams) {
-        frames.push_back(raw.empty() ? std::vector<std::uint8_t>{} : format::compress(raw, compression_level));
+        frames.push_back(raw.empty() ? std::vector<std::uint8_t>{}
+                                     : format::compress(raw, compression_level));
         format::put(payload, static_cast<std::uint32_t>(raw.size()));
         format::put(payload, static_cast<std::uint32_t>(frames.back().size()));
     }

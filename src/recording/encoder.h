@@ -1,5 +1,5 @@
-// Turning raw buffers into chunks. One DictionaryBuilder for the whole recording, one encoder per CPU; the encoded
-// chunk is then packed (compressed) wherever the caller likes, usually on another thread.
+// Turning raw buffers into chunks. One DictionaryBuilder for the whole recording, one encoder per CPU; the
+// encoded chunk is then packed (compressed) wherever the caller likes, usually on another thread.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ struct Translation {
     bool starts_with_repeat = false;
 };
 
-// Collects translations and gives each (translation, shape) its dictionary number. Entries never change once made.
+// Collects translations and gives each (translation, shape) its dictionary number. Entries never change once
+// made.
 class DictionaryBuilder {
   public:
     explicit DictionaryBuilder(AccessTable access_table) : access_table_(access_table) {}
@@ -39,11 +40,13 @@ class DictionaryBuilder {
         std::uint32_t key_count = 0;
         std::uint32_t next_variant = kNone;
     };
-    // The entry of this translation whose shape is exactly these keys, or kNone. Looks at the most recently used
-    // shape first.
+    // The entry of this translation whose shape is exactly these keys, or kNone. Looks at the most recently
+    // used shape first.
     [[nodiscard]] std::uint32_t find(std::uint32_t translation, std::span<const std::uint32_t> keys);
     // An entry for this translation that an odd execution can refer to, or kNone before the first.
-    [[nodiscard]] std::uint32_t any(std::uint32_t translation) const { return translations_[translation].current; }
+    [[nodiscard]] std::uint32_t any(std::uint32_t translation) const {
+        return translations_[translation].current;
+    }
     // Makes an entry with this shape; kNone when the translation has as many shapes as are useful.
     std::uint32_t make(std::uint32_t translation, std::span<const std::uint32_t> keys,
                        std::span<const std::uint64_t> addresses);
@@ -56,7 +59,8 @@ class DictionaryBuilder {
     [[nodiscard]] Translation translation(std::uint32_t number) const;
     [[nodiscard]] Slot slot(std::uint32_t key) const;
 
-    // Payload streams of a dictionary chunk with the entries made since the last call; empty when there are none.
+    // Payload streams of a dictionary chunk with the entries made since the last call; empty when there are
+    // none.
     [[nodiscard]] std::vector<std::uint8_t> take_new_entries();
 
   private:
@@ -86,8 +90,8 @@ class DictionaryBuilder {
 struct EncodedChunk {
     format::ChunkKind kind = format::ChunkKind::kExecutions;
     ChunkInfo info;
-    std::vector<std::uint8_t> dictionary;               // raw payload of the dictionary chunk to write before it
-    std::uint32_t entries_needed = 0;                   // dictionary entries that must be known to decode it
+    std::vector<std::uint8_t> dictionary;  // raw payload of the dictionary chunk to write before it
+    std::uint32_t entries_needed = 0;      // dictionary entries that must be known to decode it
     std::vector<std::vector<std::uint8_t>> streams;
 };
 
@@ -107,8 +111,8 @@ class Encoder {
     static std::unique_ptr<Encoder> create(Granularity granularity, DictionaryBuilder& dictionary, CpuId cpu,
                                            std::uint64_t kernel_base);
     virtual ~Encoder() = default;
-    // Takes the buffer's executions until `limit` more references have been taken (the execution that reaches the
-    // limit is the last), and returns whether all fitted.
+    // Takes the buffer's executions until `limit` more references have been taken (the execution that reaches
+    // the limit is the last), and returns whether all fitted.
     virtual bool consume(const RawBuffer& buffer, std::uint64_t limit) = 0;
     // Whether it is time to take the chunk.
     [[nodiscard]] virtual bool full() const = 0;

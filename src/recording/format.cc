@@ -61,7 +61,8 @@ std::vector<std::uint8_t> compress(std::span<const std::uint8_t> raw, int level)
     // A context costs more to make than a small stream costs to compress.
     thread_local const std::unique_ptr<ZSTD_CCtx, FreeCompressor> context(ZSTD_createCCtx());
     std::vector<std::uint8_t> out(ZSTD_compressBound(raw.size()));
-    const std::size_t n = ZSTD_compressCCtx(context.get(), out.data(), out.size(), raw.data(), raw.size(), level);
+    const std::size_t n =
+        ZSTD_compressCCtx(context.get(), out.data(), out.size(), raw.data(), raw.size(), level);
     out.resize(ZSTD_isError(n) != 0 ? 0 : n);
     return out;
 }

@@ -1,11 +1,11 @@
-// The bytes of a recording. docs/recording-format.md is the specification; this file is its constants and the small
-// readers and writers that every part of the format shares.
+// The bytes of a recording. docs/recording-format.md is the specification; this file is its constants and the
+// small readers and writers that every part of the format shares.
 //
-// The idea: a recording is a sequence of self-checking chunks. Executions are predicted: the next block from the
-// block before it, each access's address from the previous execution of the same access. Only what the prediction
-// gets wrong costs more than a bit or two, and zstd takes what is left. A chunk's predictors start afresh, so chunks
-// decode independently. Rejected: varints of every address (6 times the bytes), and leaving prediction to zstd (a
-// third larger, and slower than predicting).
+// The idea: a recording is a sequence of self-checking chunks. Executions are predicted: the next block from
+// the block before it, each access's address from the previous execution of the same access. Only what the
+// prediction gets wrong costs more than a bit or two, and zstd takes what is left. A chunk's predictors start
+// afresh, so chunks decode independently. Rejected: varints of every address (6 times the bytes), and leaving
+// prediction to zstd (a third larger, and slower than predicting).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::uint32_t kChunkMagic = 0x4b4e4843;  // "CHNK"
 
 // Fixed sizes, little-endian throughout.
-inline constexpr std::size_t kFileHeaderBytes = 24;   // magic, version, reserved, XXH3 of the first 16 bytes
+inline constexpr std::size_t kFileHeaderBytes = 24;  // magic, version, reserved, XXH3 of the first 16 bytes
 inline constexpr std::size_t kChunkHeaderBytes = 48;
 
 enum class ChunkKind : std::uint16_t {
@@ -42,16 +42,17 @@ struct ChunkHeader {
 
 // Streams of an executions chunk, in file order. Each is compressed by itself.
 enum Stream : std::size_t {
-    kBlockCodes,   // 2 bits a block: 0, 1 = predicted successor; 2 = number in 16 bits; 3 = number in 32 bits
+    kBlockCodes,  // 2 bits a block: 0, 1 = predicted successor; 2 = number in 16 bits; 3 = number in 32 bits
     kBlockIds16,
     kBlockIds32,
     kHitBits,      // 1 bit an access: 1 = the address is the slot's last plus its stride
-    kMissClasses,  // 2 bits a miss: 0 = same difference as the miss before, 1, 2, 3 = difference in 1, 3, 8 bytes
+    kMissClasses,  // 2 bits a miss: 0 = same difference as the miss before, 1, 2, 3 = difference in 1, 3, 8
+                   // bytes
     kMiss1,
     kMiss3,
     kMiss8,
-    kOdd,          // executions unlike their shape, varints
-    kEvents,       // varints
+    kOdd,     // executions unlike their shape, varints
+    kEvents,  // varints
     kStreamCount
 };
 
@@ -77,7 +78,8 @@ inline void put_varint(std::vector<std::uint8_t>& out, std::uint64_t value) {
     out.push_back(static_cast<std::uint8_t>(value));
 }
 
-// Reads from a span and remembers having run off its end, so that a parser checks once and never reads outside.
+// Reads from a span and remembers having run off its end, so that a parser checks once and never reads
+// outside.
 class Cursor {
   public:
     explicit Cursor(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}

@@ -1,4 +1,5 @@
-// Metadata is JSON inside the file: it grows with every stage, and an older reader skips the keys it does not know.
+// Metadata is JSON inside the file: it grows with every stage, and an older reader skips the keys it does not
+// know.
 #include "recording/metadata.h"
 
 #include <nlohmann/json.hpp>
@@ -88,7 +89,8 @@ Result<Metadata> metadata_from_json(const std::string& text, const std::string& 
         m.early_ends = j.value("early_ends", std::uint64_t{0});
         m.uncertain_instructions = j.value("uncertain_instructions", std::uint64_t{0});
     } catch (const json::exception& e) {
-        return fail(where, std::string("the recording's metadata is malformed (") + e.what() + ")", "record again");
+        return fail(where, std::string("the recording's metadata is malformed (") + e.what() + ")",
+                    "record again");
     }
     return m;
 }

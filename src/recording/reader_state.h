@@ -22,7 +22,8 @@ struct Recording::State {
     MappedFile file;
     Metadata metadata;
     Dictionary dictionary;
-    std::vector<std::uint64_t> bases;  // per slot of the dictionary: the address a chunk's prediction starts from
+    std::vector<std::uint64_t>
+        bases;  // per slot of the dictionary: the address a chunk's prediction starts from
     std::vector<ChunkInfo> chunks;
     std::vector<ChunkLocation> locations;  // as chunks
     std::optional<ChunkLocation> kernel_symbols;

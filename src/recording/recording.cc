@@ -16,14 +16,16 @@ using format::ChunkHeader;
 using format::ChunkKind;
 using format::Cursor;
 
-// Far above what a writer makes, far below what would hurt: a damaged length must not ask for the machine's memory.
+// Far above what a writer makes, far below what would hurt: a damaged length must not ask for the machine's
+// memory.
 constexpr std::uint64_t kMostStreamBytes = 256U << 20;
 constexpr std::uint64_t kMostChunkAccesses = 16U << 20;
 constexpr std::size_t kChunkFixedBytes = 5 * 8 + 2 * 4;
 
 Result<std::vector<std::uint8_t>> read_single(const Recording::State& state, const ChunkLocation& at) {
     const std::string where = position(state, at.offset);
-    if (format::hash(at.payload) != at.header.payload_hash) return damaged(where, "a chunk's checksum does not match");
+    if (format::hash(at.payload) != at.header.payload_hash)
+        return damaged(where, "a chunk's checksum does not match");
     Cursor in(at.payload);
     const auto raw_bytes = in.get<std::uint64_t>();
     if (in.failed() || raw_bytes > kMostStreamBytes) return damaged(where, "a chunk's length makes no sense");
@@ -104,18 +106,22 @@ Result<ChunkInfo> read_chunk_info(const Recording::State& state, const ChunkLoca
     info.time_ns = in.get<std::uint64_t>();
     // Page touches cost no space each; only executions have a bound.
     const bool full = at.header.kind == ChunkKind::kExecutions;
-    if (in.failed() || (full && (info.executions > format::kChunkBlocks || info.accesses > kMostChunkAccesses)))
+    if (in.failed() ||
+        (full && (info.executions > format::kChunkBlocks || info.accesses > kMostChunkAccesses)))
         return damaged(position(state, at.offset), "a chunk's counts make no sense");
     return info;
 }
 
 Result<void> check_file_header(const std::string& path, std::span<const std::uint8_t> bytes) {
     if (bytes.empty()) return fail(path, "the file is empty", "record again with 'tlbscope record'");
-    if (bytes.size() < 8 || !std::equal(std::begin(format::kMagic), std::end(format::kMagic), bytes.begin())) {
-        if (std::equal(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(8, bytes.size())),
+    if (bytes.size() < 8 ||
+        !std::equal(std::begin(format::kMagic), std::end(format::kMagic), bytes.begin())) {
+        if (std::equal(bytes.begin(),
+                       bytes.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(8, bytes.size())),
                        std::begin(format::kMagic)))
             return fail(path, "the recording was cut short within its header", "record again");
-        return fail(path + ":0", "this is not a tlbscope recording", "make one with 'tlbscope record -- COMMAND'");
+        return fail(path + ":0", "this is not a tlbscope recording",
+                    "make one with 'tlbscope record -- COMMAND'");
     }
     if (bytes.size() < format::kFileHeaderBytes)
         return fail(path, "the recording was cut short within its header", "record again");
@@ -125,8 +131,9 @@ Result<void> check_file_header(const std::string& path, std::span<const std::uin
     if (in.get<std::uint64_t>() != format::hash(bytes.first(16)))
         return damaged(path + ":0", "the file header's checksum does not match");
     if (version > format::kVersion)
-        return fail(path, fmt::format("recording format version {} is newer than this tlbscope's {}", version,
-                                      format::kVersion),
+        return fail(path,
+                    fmt::format("recording format version {} is newer than this tlbscope's {}", version,
+                                format::kVersion),
                     "use a newer tlbscope");
     if (version != format::kVersion)
         return fail(path, fmt::format("recording format version {} is unknown", version), "record again");
@@ -140,13 +147,15 @@ std::string position(const Recording::State& state, std::uint64_t offset) {
 }
 
 std::unexpected<Error> damaged(const std::string& where, const std::string& what) {
-    return fail(where, what + ", so the file has changed since it was written", "record again or use a good copy");
+    return fail(where, what + ", so the file has changed since it was written",
+                "record again or use a good copy");
 }
 
 Result<void> read_streams(const Recording::State& state, std::size_t chunk, Streams& streams) {
     const ChunkLocation& at = state.locations[chunk];
     const std::string where = position(state, at.offset);
-    if (format::hash(at.payload) != at.header.payload_hash) return damaged(where, "a chunk's checksum does not match");
+    if (format::hash(at.payload) != at.header.payload_hash)
+        return damaged(where, "a chunk's checksum does not match");
     Cursor in(at.payload);
     in.take(5 * 8);
     streams.entries_needed = in.get<std::uint32_t>();
@@ -165,7 +174,8 @@ Result<void> read_streams(const Recording::State& state, std::size_t chunk, Stre
         const auto frame = in.take(frames[s]);
         if (in.failed()) return damaged(where, "a chunk's streams do not fit it");
         // Grown, never shrunk: the memory is used again for the next chunk.
-        if (streams.raw[s].size() < streams.sizes[s] + kPadding) streams.raw[s].resize(streams.sizes[s] + kPadding);
+        if (streams.raw[s].size() < streams.sizes[s] + kPadding)
+            streams.raw[s].resize(streams.sizes[s] + kPadding);
         if (streams.sizes[s] != 0 && !format::decompress(frame, streams.raw[s].data(), streams.sizes[s]))
             return damaged(where, "a stream cannot be decompressed");
     }
@@ -228,15 +238,18 @@ Result<Recording> Recording::open(const std::filesystem::path& path) {
         }
     }
     if (!have_metadata)
-        return fail(path.string(), "the recording was cut short before anything was recorded", "record again");
+        return fail(path.string(), "the recording was cut short before anything was recorded",
+                    "record again");
     if (!ended) state->damage = "cut short: the recorder was stopped before it could finish the file";
     const bool full = state->metadata.granularity == Granularity::kFull;
-    std::stable_sort(executions.begin(), executions.end(), [&](const ChunkLocation& a, const ChunkLocation& b) {
-        return std::pair(a.header.cpu, a.header.number) < std::pair(b.header.cpu, b.header.number);
-    });
+    std::stable_sort(
+        executions.begin(), executions.end(), [&](const ChunkLocation& a, const ChunkLocation& b) {
+            return std::pair(a.header.cpu, a.header.number) < std::pair(b.header.cpu, b.header.number);
+        });
     for (const ChunkLocation& chunk : executions) {
         if ((chunk.header.kind == ChunkKind::kExecutions) != full)
-            return damaged(position(*state, chunk.offset), "a chunk is of another granularity than the recording");
+            return damaged(position(*state, chunk.offset),
+                           "a chunk is of another granularity than the recording");
         auto info = read_chunk_info(*state, chunk);
         if (!info) return std::unexpected(info.error());
         state->chunks.push_back(*info);
@@ -309,7 +322,8 @@ Result<PageTouches> Recording::touches(std::size_t chunk) const {
     Cursor counts(stream(2));
     for (auto& n : result.references) n = counts.get<std::uint64_t>();
     for (auto& n : result.straddles) n = counts.get<std::uint64_t>();
-    if (in.failed() || new_pages.failed() || counts.failed()) return damaged(where, "a touches chunk is malformed");
+    if (in.failed() || new_pages.failed() || counts.failed())
+        return damaged(where, "a touches chunk is malformed");
     return result;
 }
 

@@ -28,7 +28,8 @@ struct ChunkInfo {
     std::uint64_t time_ns = 0;       // host time when the chunk began, from the start of the recording
 };
 
-// A touch of a page-granularity recording (`record --granularity page`): the first of a run of references to a page.
+// A touch of a page-granularity recording (`record --granularity page`): the first of a run of references to
+// a page.
 struct PageTouch {
     std::uint64_t page = 0;  // Vpn for 4 KiB pages
     Kind kind = Kind::kInstruction;
@@ -37,7 +38,7 @@ struct PageTouch {
 
 // A chunk of such a recording. Counts are indexed by kind * 4 + mode * 2 + side.
 struct PageTouches {
-    std::vector<PageTouch> touches;          // in program order
+    std::vector<PageTouch> touches;  // in program order
     std::array<std::uint64_t, 8> references{};
     std::array<std::uint64_t, 8> straddles{};  // further pages that straddling references touched
 };
@@ -53,7 +54,8 @@ class BatchReader {
     BatchReader& operator=(BatchReader&&) noexcept;
     // Moves on to another chunk of the same recording and keeps the working memory.
     void restart(std::size_t chunk);
-    // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is damaged.
+    // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is
+    // damaged.
     Result<std::optional<Batch>> next();
 
   private:
@@ -64,8 +66,8 @@ class BatchReader {
 class Recording {
   public:
     struct State;  // of the reader; nobody else's business
-    // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A file cut
-    // short opens with whole() false and holds what its whole chunks hold.
+    // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A
+    // file cut short opens with whole() false and holds what its whole chunks hold.
     static Result<Recording> open(const std::filesystem::path& path);
     Recording(Recording&&) noexcept;
     Recording& operator=(Recording&&) noexcept;

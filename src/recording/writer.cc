@@ -13,7 +13,8 @@ Result<Writer> Writer::create(const std::filesystem::path& name, const Metadata&
     if (!file) return std::unexpected(file.error());
     Writer writer(std::move(*file));
     if (auto done = writer.file_.write(format::file_header()); !done) return std::unexpected(done.error());
-    if (auto done = writer.add_compressed(format::ChunkKind::kMetadata, bytes_of(to_json(metadata)), 3); !done)
+    if (auto done = writer.add_compressed(format::ChunkKind::kMetadata, bytes_of(to_json(metadata)), 3);
+        !done)
         return std::unexpected(done.error());
     return writer;
 }
@@ -35,7 +36,8 @@ Result<void> Writer::add_kernel_symbols(const std::string& text) {
 }
 
 Result<void> Writer::finish(const Metadata& metadata) {
-    if (auto done = add_compressed(format::ChunkKind::kMetadata, bytes_of(to_json(metadata)), 9); !done) return done;
+    if (auto done = add_compressed(format::ChunkKind::kMetadata, bytes_of(to_json(metadata)), 9); !done)
+        return done;
     if (auto done = file_.write(
             format::chunk_header({.kind = format::ChunkKind::kEnd, .payload_hash = format::hash({})}));
         !done)

@@ -1,16 +1,18 @@
 // The part of the recorder that runs inside QEMU: it fills the buffers of transport.h and nothing else.
 //
-// Every callback here runs hundreds of millions of times, so each does a handful of loads and stores into its vCPU's
-// buffer and leaves encoding to the other process. What must be exact:
-//   - A block that faults midway did not run whole. In user mode a callback on the last instruction says that all
+// Every callback here runs hundreds of millions of times, so each does a handful of loads and stores into its
+// vCPU's buffer and leaves encoding to the other process. What must be exact:
+//   - A block that faults midway did not run whole. In user mode a callback on the last instruction says that
+//   all
 //     began; in a whole machine, where page faults are everyday, each instruction says that it begins.
-//   - A window opens with the first block after the mark that opens it and closes with the block of the mark that
+//   - A window opens with the first block after the mark that opens it and closes with the block of the mark
+//   that
 //     closes it; at an address, with and before the block that begins there.
 //   - A forked child shares none of this: its copy of the mapping is replaced by private memory at once.
 //
 // The guest's own instructions tell what interface 1 cannot (it reads no registers): marks, invalidations and
-// barriers by their bytes, the next task by the address of a load in the kernel's context switch, and data from the
-// guest's agent by the addresses of loads behind a kChannel mark.
+// barriers by their bytes, the next task by the address of a load in the kernel's context switch, and data
+// from the guest's agent by the addresses of loads behind a kChannel mark.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -27,7 +29,8 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// The loader reads this after the constructors ran: QEMU 9 and later want 2 or more, earlier ones know only 1.
+// The loader reads this after the constructors ran: QEMU 9 and later want 2 or more, earlier ones know
+// only 1.
 EXPORT int qemu_plugin_version;
 int qemu_plugin_version = 1;
 
@@ -108,8 +111,7 @@ __attribute__((noinline)) void slow(Vcpu& v, unsigned index) {
         return;
     }
     const std::uint32_t epoch = control->epoch.load(std::memory_order_acquire);
-    if (v.in_window != 0 && v.buffer != kNoBuffer && v.blocks != 0)
-        publish(v);
+    if (v.in_window != 0 && v.buffer != kNoBuffer && v.blocks != 0) publish(v);
     if (v.buffer == kNoBuffer) acquire(v, index);
     reset(v);
     const bool recording = control->phase.load(std::memory_order_acquire) == Phase::kRecording &&
@@ -203,8 +205,9 @@ void on_access(unsigned index, qemu_plugin_meminfo_t info, std::uint64_t address
     put_access(vcpu(index), info, address, instruction);
 }
 
-// Which physical page a virtual page had when it was last touched. Asking QEMU costs a look-up in its own TLB, so a
-// page is asked for at its first access after the vCPU last invalidated anything, and told when it has changed.
+// Which physical page a virtual page had when it was last touched. Asking QEMU costs a look-up in its own
+// TLB, so a page is asked for at its first access after the vCPU last invalidated anything, and told when it
+// has changed.
 constexpr std::uint32_t kBindingCpus = 256;
 constexpr std::uint32_t kRecentPages = 1024;
 constexpr std::uint32_t kKnownPages = 1U << 16;
@@ -224,7 +227,8 @@ __attribute__((noinline)) void tell_binding(Vcpu& v, qemu_plugin_meminfo_t info,
     put_event(v, static_cast<std::uint16_t>(EventType::kBinding), page << 12, physical);
 }
 
-void on_access_in_machine(unsigned index, qemu_plugin_meminfo_t info, std::uint64_t address, void* instruction) {
+void on_access_in_machine(unsigned index, qemu_plugin_meminfo_t info, std::uint64_t address,
+                          void* instruction) {
     Vcpu& v = vcpu(index);
     on_access(index, info, address, instruction);
     std::uint64_t& recent = recent_pages[index % kBindingCpus][address >> 12 & (kRecentPages - 1)];
@@ -251,7 +255,8 @@ void on_switch_from(unsigned index, qemu_plugin_meminfo_t, std::uint64_t address
     previous_task[index % kBindingCpus] = task_of(address, offset);
 }
 void on_switch_to(unsigned index, qemu_plugin_meminfo_t, std::uint64_t address, void* offset) {
-    put_event(vcpu(index), recording::kSwitchTask, task_of(address, offset), previous_task[index % kBindingCpus]);
+    put_event(vcpu(index), recording::kSwitchTask, task_of(address, offset),
+              previous_task[index % kBindingCpus]);
 }
 
 void on_channel(unsigned, qemu_plugin_meminfo_t, std::uint64_t address, void*) {
@@ -355,7 +360,8 @@ void ring_write(std::uint64_t& at, const void* bytes, std::size_t size) {
 }
 
 // Numbers the translation and tells the recorder; the number is on its way before the block can run.
-std::uint64_t tell_translation(std::uint64_t address, std::size_t count, std::size_t code_bytes, bool repeat) {
+std::uint64_t tell_translation(std::uint64_t address, std::size_t count, std::size_t code_bytes,
+                               bool repeat) {
     const std::uint64_t size = 8 + 8 + 4 + 4 + (count + code_bytes + 7) / 8 * 8;
     while (control->translation_written.load(std::memory_order_relaxed) + size -
                control->translation_read.load(std::memory_order_acquire) >
@@ -380,7 +386,8 @@ void* packed(EventType type, std::uint64_t value) {
 }
 
 // x86: `mov %rsp, disp(%rdi)` and `mov disp(%rsi), %rsp`, with a displacement of one or four bytes.
-qemu_plugin_vcpu_mem_cb_t switch_callback(const std::uint8_t* code, std::size_t length, std::int32_t& offset) {
+qemu_plugin_vcpu_mem_cb_t switch_callback(const std::uint8_t* code, std::size_t length,
+                                          std::int32_t& offset) {
     if (isa != recording::Isa::kX86 || (length != 7 && length != 4) || code[0] != 0x48) return nullptr;
     const int form = length == 7 ? 0x80 : 0x40;
     if (length == 7)
@@ -403,17 +410,20 @@ void instrument_marks(qemu_plugin_tb* tb, std::size_t count) {
         const std::uint64_t address = qemu_plugin_insn_vaddr(insn);
         for (std::size_t c = 0; c < channel_count; ++c)
             if (channel_loads[c] == address)
-                qemu_plugin_register_vcpu_mem_cb(insn, on_channel, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, nullptr);
+                qemu_plugin_register_vcpu_mem_cb(insn, on_channel, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
+                                                 nullptr);
         if (i == skip) continue;  // the second half of a mark
         const std::size_t next = i + 1 < count ? scratch.lengths[i + 1] : 0;
-        const auto found = recording::recognise(isa, {at, scratch.lengths[i]}, {at + scratch.lengths[i], next});
+        const auto found =
+            recording::recognise(isa, {at, scratch.lengths[i]}, {at + scratch.lengths[i], next});
         if (found.what == recording::InstructionClass::kMark) {
             if (isa == recording::Isa::kPowerBig || isa == recording::Isa::kPowerLittle) skip = i + 1;
             if (found.value == static_cast<std::uint64_t>(recording::OwnMark::kChannel)) {
                 const std::uint64_t load = address + scratch.lengths[i] * (skip == i + 1 ? 2 : 1);
                 bool known = false;
                 for (std::size_t c = 0; c < channel_count; ++c) known |= channel_loads[c] == load;
-                if (!known && channel_count < 16 && control->system != 0) channel_loads[channel_count++] = load;
+                if (!known && channel_count < 16 && control->system != 0)
+                    channel_loads[channel_count++] = load;
                 continue;
             }
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, QEMU_PLUGIN_CB_NO_REGS,
@@ -457,9 +467,9 @@ void instrument_references(qemu_plugin_tb* tb, std::size_t count, std::uint64_t 
     }
 }
 
-// QEMU ends an x86 block before an instruction that crosses into the next page, but up to 8.1 still lists some of its
-// bytes as the block's last instruction. Whether a last instruction so near the page's end is whole shows when it
-// runs, or never does: such a block has two numbers, the second without that instruction.
+// QEMU ends an x86 block before an instruction that crosses into the next page, but up to 8.1 still lists
+// some of its bytes as the block's last instruction. Whether a last instruction so near the page's end is
+// whole shows when it runs, or never does: such a block has two numbers, the second without that instruction.
 bool may_list_too_much(std::uint64_t address, std::size_t count, std::size_t bytes) {
     constexpr std::uint64_t kLongest = 15;  // bytes of an x86 instruction
     const std::uint64_t last = address + bytes - scratch.lengths[count - 1];
@@ -482,7 +492,8 @@ void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {
     const std::uint64_t address = qemu_plugin_tb_vaddr(tb);
     if (control->system == 0 && control->guest_base.load(std::memory_order_relaxed) == 0) {
         const void* host = qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(tb, 0));
-        control->guest_base.store(reinterpret_cast<std::uintptr_t>(host) - address, std::memory_order_relaxed);
+        control->guest_base.store(reinterpret_cast<std::uintptr_t>(host) - address,
+                                  std::memory_order_relaxed);
         if (qemu_plugin_start_code != nullptr) control->start_code.store(qemu_plugin_start_code());
     }
     if (armed) {
@@ -541,8 +552,9 @@ bool is_exec(std::int64_t number) {
         int execveat;
     };
     static constexpr Numbers kNumbers[] = {
-        {"x86_64", 59, 322}, {"i386", 11, 358},  {"ppc", 11, 362},     {"ppc64", 11, 362}, {"ppc64le", 11, 362},
-        {"arm", 11, 387},    {"s390x", 11, 354}, {"mips", 4011, 4356}, {"mipsel", 4011, 4356},
+        {"x86_64", 59, 322}, {"i386", 11, 358},    {"ppc", 11, 362},
+        {"ppc64", 11, 362},  {"ppc64le", 11, 362}, {"arm", 11, 387},
+        {"s390x", 11, 354},  {"mips", 4011, 4356}, {"mipsel", 4011, 4356},
     };
     for (const Numbers& known : kNumbers)
         if (std::strcmp(known.target, target) == 0) return number == known.execve || number == known.execveat;
@@ -560,10 +572,11 @@ void tell_maps() {
     control->maps_bytes.store(size, std::memory_order_release);
 }
 
-void on_syscall(qemu_plugin_id_t, unsigned index, std::int64_t number, std::uint64_t a1, std::uint64_t, std::uint64_t,
-                std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) {
+void on_syscall(qemu_plugin_id_t, unsigned index, std::int64_t number, std::uint64_t a1, std::uint64_t,
+                std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) {
     if (is_child) return;
-    put_event(vcpu(index), static_cast<std::uint16_t>(EventType::kSystemCall), static_cast<std::uint64_t>(number), a1);
+    put_event(vcpu(index), static_cast<std::uint16_t>(EventType::kSystemCall),
+              static_cast<std::uint64_t>(number), a1);
     if (!is_exec(number)) return;
     tell_maps();
     control->execs.fetch_add(1, std::memory_order_relaxed);
@@ -577,8 +590,8 @@ void on_exit(qemu_plugin_id_t, void*) {
 
 void after_fork_in_parent() { control->forks.fetch_add(1, std::memory_order_relaxed); }
 
-// The child keeps running instrumented code. It must never touch the recorder's memory again, so private zeroes take
-// that memory's place, and its blocks go round and round in the first buffer.
+// The child keeps running instrumented code. It must never touch the recorder's memory again, so private
+// zeroes take that memory's place, and its blocks go round and round in the first buffer.
 void after_fork_in_child() {
     is_child = true;
     void* same = ::mmap(control, kTransportBytes, PROT_READ | PROT_WRITE,
@@ -612,21 +625,26 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t* info, int
     for (int i = 0; i < argc; ++i)
         if (std::strncmp(argv[i], "transport=", 10) == 0) path = argv[i] + 10;
     if (path == nullptr) {
-        std::fprintf(stderr, "tlbscope plugin: no transport=FILE argument; run it through 'tlbscope record'\n");
+        std::fprintf(stderr,
+                     "tlbscope plugin: no transport=FILE argument; run it through 'tlbscope record'\n");
         return 1;
     }
     control = map_transport(path);
     if (control == nullptr || control->version != kTransportVersion) {
-        std::fprintf(stderr, "tlbscope plugin: %s is not the transport of this tlbscope; run 'tlbscope record' of the "
-                             "same installation\n", path);
+        std::fprintf(
+            stderr,
+            "tlbscope plugin: %s is not the transport of this tlbscope; run 'tlbscope record' of the "
+            "same installation\n",
+            path);
         return 1;
     }
     interface_version = info->version.cur;
     control->interface_version.store(static_cast<std::uint32_t>(interface_version));
     if (interface_version < kOldestInterface || interface_version > kNewestInterface) {
         control->refused.store(static_cast<std::uint32_t>(Refusal::kInterface));
-        std::fprintf(stderr, "tlbscope plugin: QEMU's plugin interface %d is not one of %d to %d that this tlbscope "
-                             "knows; use QEMU 6.0 to 10.x\n",
+        std::fprintf(stderr,
+                     "tlbscope plugin: QEMU's plugin interface %d is not one of %d to %d that this tlbscope "
+                     "knows; use QEMU 6.0 to 10.x\n",
                      interface_version, kOldestInterface, kNewestInterface);
         return 1;
     }
@@ -635,10 +653,12 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t* info, int
     isa = static_cast<recording::Isa>(control->isa);
     armed = control->start_armed != 0;
     for (std::uint32_t description = 0; description <= kInfoMask; ++description)
-        control->access_table[description] = static_cast<std::uint8_t>(
-            (qemu_plugin_mem_size_shift(description) & 0xf) | (qemu_plugin_mem_is_store(description) ? 0x10 : 0));
+        control->access_table[description] =
+            static_cast<std::uint8_t>((qemu_plugin_mem_size_shift(description) & 0xf) |
+                                      (qemu_plugin_mem_is_store(description) ? 0x10 : 0));
     if (control->system != 0) {
-        recent_pages = static_cast<std::uint64_t(*)[kRecentPages]>(calloc(kBindingCpus, sizeof recent_pages[0]));
+        recent_pages =
+            static_cast<std::uint64_t(*)[kRecentPages]>(calloc(kBindingCpus, sizeof recent_pages[0]));
         known_bindings = static_cast<std::uint64_t(*)[2]>(calloc(kKnownPages, sizeof known_bindings[0]));
     } else {
         pthread_atfork(nullptr, after_fork_in_parent, after_fork_in_child);
