@@ -129,7 +129,8 @@ __attribute__((visibility("default"))) int qemu_plugin_install(Id id, const stru
         if (strncmp(argv[i], "begin=", 6) == 0) begin_mark = strtol(argv[i] + 6, NULL, 0);
         if (strncmp(argv[i], "end=", 4) == 0) end_mark = strtol(argv[i] + 4, NULL, 0);
     }
-    if (!totals_name || (pages_name && !(pages = fopen(pages_name, "wb")))) return 1;
+    if (pages_name) pages = fopen(pages_name, "wb");
+    if (!totals_name || (pages_name && !pages)) return 1;
     counting = begin_mark < 0;
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
     qemu_plugin_register_atexit_cb(id, at_exit, NULL);
