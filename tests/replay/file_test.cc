@@ -87,7 +87,9 @@ TEST_P(FromFile, PagesGiveTheSameCounts) {
     ASSERT_TRUE(b) << b.error().message();
     for (std::size_t m = 0; m < machines.size(); ++m) {
         EXPECT_EQ((*a)[m].references, (*b)[m].references);
-        if (machines[m].pages.base == PageShift(12)) EXPECT_EQ((*a)[m].lookups, (*b)[m].lookups);
+        if (machines[m].pages.base == PageShift(12)) {
+            EXPECT_EQ((*a)[m].lookups, (*b)[m].lookups);
+        }
         EXPECT_EQ((*a)[m].misses, (*b)[m].misses);
     }
 }
