@@ -86,6 +86,7 @@ recording::Encoder& Collector::encoder(std::uint32_t cpu) {
         first_space_.push_back(static_cast<std::uint32_t>(space_tasks_.size()));
         space_tasks_.push_back(0);
         switched_.push_back(false);
+        switches_.push_back({.cpu = next});
     }
     return *encoders_[cpu];
 }
@@ -162,10 +163,11 @@ void Collector::name_spaces(std::uint32_t cpu, std::span<RawEvent> events) {
             const std::uint32_t first = first_space_[cpu];
             if (spaces_.try_emplace(event.b, first).second) space_tasks_[first] = event.b;
         }
-        switches_.push_back({.cpu = cpu, .to = event.a, .from = event.b});
         event.type = static_cast<std::uint16_t>(EventType::kSwitchSpace);
         event.b = event.a;
         event.a = space_of(event.b);
+        switches_[cpu].switches.push_back(
+            {.task = event.b, .space = SpaceId(static_cast<std::uint32_t>(event.a))});
     }
 }
 

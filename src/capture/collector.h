@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "capture/guest/tasks.h"
 #include "capture/transport.h"
 #include "core/error.h"
 #include "recording/encoder.h"
@@ -45,12 +46,6 @@ class Packer {
     std::thread thread_;
 };
 
-struct TaskSwitch {
-    std::uint32_t cpu = 0;
-    std::uint64_t to = 0;  // address of the kernel's task structure
-    std::uint64_t from = 0;
-};
-
 class Collector {
   public:
     // `most_references` ends the recording early; ~0 for no limit.
@@ -67,7 +62,7 @@ class Collector {
     [[nodiscard]] std::uint32_t cpus() const { return static_cast<std::uint32_t>(encoders_.size()); }
     // Tasks in the order of their space numbers; 0 where a space's task is unknown.
     [[nodiscard]] const std::vector<std::uint64_t>& space_tasks() const { return space_tasks_; }
-    [[nodiscard]] const std::vector<TaskSwitch>& switches() const { return switches_; }
+    [[nodiscard]] const std::vector<CpuSwitches>& switches() const { return switches_; }
     [[nodiscard]] std::uint64_t malformed() const { return malformed_; }
     [[nodiscard]] const recording::DictionaryBuilder& dictionary() const { return dictionary_; }
 
@@ -94,7 +89,7 @@ class Collector {
     std::vector<std::uint64_t> space_tasks_;
     std::vector<std::uint32_t> first_space_;  // by CPU: space before its first switch
     std::vector<bool> switched_;              // by CPU
-    std::vector<TaskSwitch> switches_;
+    std::vector<CpuSwitches> switches_;       // by CPU
     std::vector<recording::RawEvent> events_;
 };
 

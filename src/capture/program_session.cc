@@ -18,12 +18,15 @@ Result<WindowPoint> program_point(const Program& program, const std::string& sym
                           "check the name with nm, or set a mark (tlbscope/mark.h) and give mark:N");
         return error;
     }
-    if (!program.position_independent) return WindowPoint{.kind = WindowPoint::Kind::kAddress, .address = **address};
-    return WindowPoint{.kind = WindowPoint::Kind::kFromStartOfCode, .address = **address - program.code_start};
+    if (!program.position_independent)
+        return WindowPoint{.kind = WindowPoint::Kind::kAddress, .address = **address};
+    return WindowPoint{.kind = WindowPoint::Kind::kFromStartOfCode,
+                       .address = **address - program.code_start};
 }
 
 std::string cpu_model(const std::string& target) {
-    // QEMU's default for each target; for x86_64 it is named, since it decides which instructions libraries choose.
+    // QEMU's default for each target; for x86_64 it is named, since it decides which instructions libraries
+    // choose.
     return target == "x86_64" ? "qemu64" : "QEMU's default";
 }
 
@@ -63,30 +66,29 @@ Result<Session> record_program(const RecordOptions& options) {
     metadata.window = window_words(options);
     metadata.spaces = {{.id = SpaceId(0), .name = program->path.filename().string()}};
     metadata.not_recorded = {"the kernel: system calls, page faults, interrupts (use --system)"};
-    if (options.on_progress)
-        request.on_progress = [&](const recording::Totals& totals) {
-            options.on_progress("recording", totals.references());
-        };
 
     Session session;
-    auto outcome = record(request, [&](const RecordOutcome& run, recording::Metadata& m) -> Result<std::string> {
-        m.outcome = ending_words(run.wait_status);
-        if (run.interrupted) m.outcome = "was interrupted";
-        if (run.forks != 0)
-            m.not_recorded.push_back(fmt::format("{} forked child{} (use --system to record every process)", run.forks,
-                                                 run.forks == 1 ? "" : "ren"));
-        if (run.execs != 0 && !run.exited)
-            m.not_recorded.push_back("the program that this one replaced itself by with exec (use --system)");
-        if (run.limit_reached)
-            m.not_recorded.push_back(
-                fmt::format("everything after the first {} references (--max-refs)", options.most_references));
-        if (m.cpus > 1)
-            m.not_recorded.push_back(
-                "the exact interleaving of the threads: each is a CPU of its own, ordered by buffers");
-        auto checked = check_window(options, run);
-        if (checked) session.metadata = m;
-        return checked;
-    });
+    auto outcome =
+        record(request, [&](const RecordOutcome& run, recording::Metadata& m) -> Result<std::string> {
+            m.outcome = ending_words(run.wait_status);
+            if (run.interrupted) m.outcome = "was interrupted";
+            if (run.forks != 0)
+                m.not_recorded.push_back(
+                    fmt::format("{} forked child{} (use --system to record every process)", run.forks,
+                                run.forks == 1 ? "" : "ren"));
+            if (run.execs != 0 && !run.exited)
+                m.not_recorded.push_back(
+                    "the program that this one replaced itself by with exec (use --system)");
+            if (run.limit_reached)
+                m.not_recorded.push_back(fmt::format("everything after the first {} references (--max-refs)",
+                                                     options.most_references));
+            if (m.cpus > 1)
+                m.not_recorded.push_back(
+                    "the exact interleaving of the threads: each is a CPU of its own, ordered by buffers");
+            auto checked = check_window(options, run);
+            if (checked) session.metadata = m;
+            return checked;
+        });
     if (!outcome) return std::unexpected(outcome.error());
     session.outcome = std::move(*outcome);
     std::error_code ignored;

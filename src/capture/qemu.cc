@@ -91,9 +91,12 @@ Result<pid_t> spawn(const Spawn& what) {
         if (::getppid() != parent) ::_exit(1);
         if (what.own_group) ::setpgid(0, 0);
         if (what.keep_fd >= 0) ::fcntl(what.keep_fd, F_SETFD, 0);
-        if (what.silent) {
-            const int null = ::open("/dev/null", O_RDWR);
-            for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
+        if (!what.log.empty()) {
+            const int null = ::open("/dev/null", O_RDONLY);
+            const int log = ::open(what.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+            ::dup2(null, 0);
+            ::dup2(log, 1);
+            ::dup2(log, 2);
         }
         sigset_t none;
         sigemptyset(&none);

@@ -31,7 +31,7 @@ struct Spawn {
     std::vector<std::string> arguments;  // arguments[0] is the program's path
     int keep_fd = -1;                    // stays open in the child
     bool own_group = false;              // out of the terminal's reach: ctrl-C does not get to it
-    bool silent = false;                 // standard input, output and error are /dev/null
+    std::filesystem::path log;           // nothing of ours: input from /dev/null, output into this file
 };
 
 // Starts the program; it is killed when this thread ends. Returns its process id.

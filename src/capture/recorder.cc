@@ -80,8 +80,6 @@ void configure(Control& control, const RecordRequest& request) {
     control.from = request.from;
     control.to = request.to;
     control.kernel_base = request.metadata.kernel_base;
-    control.switch_start = request.switch_start;
-    control.switch_end = request.switch_end;
     const bool wait = request.metadata.system || request.from.kind != WindowPoint::Kind::kNone;
     control.phase = wait ? Phase::kWaiting : Phase::kRecording;
     control.epoch = 1;
@@ -95,7 +93,7 @@ Result<bool> take_channel(Control& control, const RecordRequest& request) {
     while (at < written) {
         const std::size_t place = at % kChannelRingUnits;
         const std::size_t part = std::min<std::size_t>(written - at, kChannelRingUnits - place);
-        auto said = request.on_channel(std::span(control.channel_ring + place, part));
+        auto said = request.on_channel(control, std::span(control.channel_ring + place, part));
         if (!said) return said;
         done = *said;
         at += part;
@@ -198,9 +196,8 @@ Result<RecordOutcome> record(
     if (!writer) return std::unexpected(writer.error());
 
     const InterruptGuard guard;
-    Spawn what{.arguments = request.qemu_arguments,
-               .own_group = request.metadata.system,
-               .silent = request.metadata.system};
+    Spawn what{
+        .arguments = request.qemu_arguments, .own_group = request.metadata.system, .log = request.qemu_log};
     what.arguments.insert(
         what.arguments.begin() + 1,
         {"-plugin", fmt::format("{},transport={}", plugin->string(), (*transport)->path())});
@@ -215,7 +212,7 @@ Result<RecordOutcome> record(
         Collector collector(control, packer, request.metadata.granularity, request.most_references);
         int seen_interruptions = 0;
         const auto stop = [&](int signal) { ::kill(*qemu, signal); };
-        auto next_progress = std::chrono::steady_clock::now();
+        auto next_tick = std::chrono::steady_clock::now();
         for (bool alive = true; alive;) {
             const std::uint32_t seen = control.work.load(std::memory_order_acquire);
             const bool any = collector.poll();
@@ -232,9 +229,12 @@ Result<RecordOutcome> record(
                 stop(request.metadata.system || interruptions > 1 ? SIGKILL : SIGINT);
                 seen_interruptions = interruptions;
             }
-            if (request.on_progress && std::chrono::steady_clock::now() >= next_progress) {
-                request.on_progress(collector.totals());
-                next_progress = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+            if (request.on_tick && std::chrono::steady_clock::now() >= next_tick) {
+                if (auto good = request.on_tick(control, collector.totals()); !good && !guest_error) {
+                    guest_error = good.error();
+                    stop(SIGKILL);
+                }
+                next_tick = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
             }
             const pid_t ended = ::waitpid(*qemu, &outcome.wait_status, WNOHANG);
             alive = ended == 0 || (ended < 0 && errno == EINTR);
@@ -250,6 +250,10 @@ Result<RecordOutcome> record(
         outcome.limit_reached = collector.limit_reached();
         outcome.space_tasks = collector.space_tasks();
         outcome.switches = collector.switches();
+        if (const std::uint32_t cpu = control.begin_cpu.load(); cpu != 0 && cpu <= outcome.switches.size())
+            outcome.switches[cpu - 1].begin = 0;
+        if (const std::uint32_t cpu = control.end_cpu.load(); cpu != 0 && cpu <= outcome.switches.size())
+            outcome.switches[cpu - 1].end = outcome.switches[cpu - 1].switches.size();
         request.metadata.cpus = std::max(1U, collector.cpus());
         if (auto written = packer.finish(); !written) {
             writer->keep_partial();

@@ -25,13 +25,13 @@ struct RecordRequest {
     std::filesystem::path output;
     WindowPoint from;
     WindowPoint to;
-    std::uint64_t switch_start = 0;  // the kernel's context switch code
-    std::uint64_t switch_end = 0;
+    std::filesystem::path qemu_log;  // whole machines: where QEMU's own words go
     std::uint64_t most_references = ~std::uint64_t{0};
-    // Whole machines: gets what the guest's agent sends; true once the guest has said everything.
-    std::function<Result<bool>(std::span<const std::uint16_t> units)> on_channel;
-    // Called several times a second.
-    std::function<void(const recording::Totals&)> on_progress;
+    // Whole machines: gets what the guest's agent sends; true once the guest has said everything. May still
+    // set the window and the switch's code in the control block until the agent arms the plugin.
+    std::function<Result<bool>(Control& control, std::span<const std::uint16_t> units)> on_channel;
+    // Called several times a second; an error ends the run.
+    std::function<Result<void>(const Control& control, const recording::Totals&)> on_tick;
 };
 
 // What a run left behind, before the file is closed.
@@ -47,7 +47,7 @@ struct RecordOutcome {
     bool exited = false;  // QEMU came to its own end
     recording::Totals totals;
     std::vector<std::uint64_t> space_tasks;
-    std::vector<TaskSwitch> switches;
+    std::vector<CpuSwitches> switches;  // by CPU
 };
 
 // Runs to the end. `complete` then fills in the metadata that only the outcome tells, and may add kernel

@@ -11,8 +11,9 @@
 
 namespace tlbscope::capture {
 
-Result<WindowPoint> parse_point(const std::string& option, const std::string& text,
-                                const std::function<Result<WindowPoint>(const std::string& symbol)>& resolve) {
+Result<WindowPoint> parse_point(
+    const std::string& option, const std::string& text,
+    const std::function<Result<WindowPoint>(const std::string& symbol)>& resolve) {
     WindowPoint point;
     if (text.empty()) return point;
     constexpr std::string_view kMark = "mark:";
@@ -20,9 +21,10 @@ Result<WindowPoint> parse_point(const std::string& option, const std::string& te
     const char* end = text.data() + text.size();
     const auto [rest, code] = std::from_chars(text.data() + kMark.size(), end, point.mark);
     if (code != std::errc{} || rest != end || point.mark >= recording::kFirstOwnMark) {
-        auto error = fail("", fmt::format("{} {}: a mark is a number from 0 to {}", option, text,
-                                          recording::kFirstOwnMark - 1),
-                          "see include/tlbscope/mark.h");
+        auto error = fail(
+            "",
+            fmt::format("{} {}: a mark is a number from 0 to {}", option, text, recording::kFirstOwnMark - 1),
+            "see include/tlbscope/mark.h");
         error.error().error_class = ErrorClass::kUsage;
         return error;
     }

@@ -26,9 +26,9 @@ struct RecordOptions {
     // Whole machines.
     std::uint32_t cpus = 1;
     std::uint64_t memory_mib = 512;
-    std::filesystem::path kernel;                 // empty: the distribution's
-    std::string kernel_arguments;                 // put behind our own
-    std::vector<std::filesystem::path> with;      // files and folders to pack besides
+    std::filesystem::path kernel;             // empty: the distribution's
+    std::string kernel_arguments;             // put behind our own
+    std::vector<std::filesystem::path> with;  // files and folders to pack besides
 
     // One short phrase on what is happening, and the references so far.
     std::function<void(const std::string& phase, std::uint64_t references)> on_progress;

@@ -99,9 +99,12 @@ struct Control {
     std::atomic<std::uint32_t> full;  // buffers handed over and not yet taken
     std::atomic<std::uint32_t> work;  // futex: counts hand-overs and ring writes
     std::atomic<std::uint32_t> room;  // futex: counts buffers and ring bytes freed
+    std::atomic<std::uint32_t>
+        begin_cpu;  // 1 + the vCPU that opened the window at kBegin; 0: it opened elsewhere
+    std::atomic<std::uint32_t> end_cpu;  // 1 + the vCPU that closed it at kEnd
+    std::atomic<std::uint32_t> ended;    // the command came to kEnd
     std::atomic<std::uint32_t> forks;
-    std::atomic<std::uint32_t> execs;  // exec calls begun (one that fails counts too)
-    std::atomic<std::uint32_t> last_fork_pid;
+    std::atomic<std::uint32_t> execs;      // exec calls begun (one that fails counts too)
     std::atomic<std::uint32_t> lost_cpus;  // vCPUs beyond kMaxCpus
     std::atomic<std::uint64_t> lost_events;
     std::atomic<std::uint32_t> odd_access_descriptions;  // wider than recording::kKeyInfoBits

@@ -48,54 +48,64 @@ std::string text(const Recording& recording, const Summary& s) {
     line("whole", recording.whole() ? "yes" : "no: " + recording.damage());
     line("command", joined(m.command));
     line("it", m.outcome);
-    line("target", fmt::format("{}, {}", m.target, m.system ? "a whole machine: kernel and user code"
-                                                              : "one user program, without its kernel"));
+    line("target", fmt::format("{}, {}", m.target,
+                               m.system ? "a whole machine: kernel and user code"
+                                        : "one user program, without its kernel"));
     line("kernel", m.kernel);
     line("kernel options", m.kernel_command_line);
-    line("CPU", fmt::format("{} {}, QEMU {}, plugin interface {}", m.cpus == 1 ? "1 x" : fmt::format("{} x", m.cpus),
-                            m.cpu_model, m.qemu_version, m.interface_version));
+    line("CPU",
+         fmt::format("{} {}, QEMU {}, plugin interface {}", m.cpus == 1 ? "1 x" : fmt::format("{} x", m.cpus),
+                     m.cpu_model, m.qemu_version, m.interface_version));
     line("deterministic", m.deterministic ? "yes: recording again gives the same content" : "no");
     line("window", m.window);
     line("granularity", m.granularity == recording::Granularity::kFull ? "full: every reference"
-                                                                        : "page: changes of page only");
+                                                                       : "page: changes of page only");
     line("host time", fmt::format("{:.3f} s", static_cast<double>(host_nanoseconds(recording)) * 1e-9));
-    const std::uint64_t fetches = s.of(Kind::kInstruction, Side::kUser) + s.of(Kind::kInstruction, Side::kKernel);
+    const std::uint64_t fetches =
+        s.of(Kind::kInstruction, Side::kUser) + s.of(Kind::kInstruction, Side::kKernel);
     if (m.deterministic)
         line("guest time", fmt::format("{:.3f} s ({} ns an instruction, idle time aside)",
                                        static_cast<double>(fetches * kNanosecondsPerInstruction) * 1e-9,
                                        kNanosecondsPerInstruction));
-    line("references", fmt::format("{}, {:.4f} bytes each", grouped(s.total()), bytes_per_reference(recording, s)));
+    line("references",
+         fmt::format("{}, {:.4f} bytes each", grouped(s.total()), bytes_per_reference(recording, s)));
     if (s.repeats != 0)
-        line("", fmt::format("{} of them further iterations of repeated string instructions", grouped(s.repeats)));
+        line("", fmt::format("{} of them further iterations of repeated string instructions",
+                             grouped(s.repeats)));
 
-    out += fmt::format("\n{:<16}{:>18}{:>18}{:>14}{:>14}\n", "virtual", "instruction", "data", "I pages", "D pages");
+    out += fmt::format("\n{:<16}{:>18}{:>18}{:>14}{:>14}\n", "virtual", "instruction", "data", "I pages",
+                       "D pages");
     for (const Side side : {Side::kUser, Side::kKernel}) {
         const auto at = static_cast<std::size_t>(side);
-        out += fmt::format("{:<16}{:>18}{:>18}{:>14}{:>14}\n", side == Side::kUser ? "user side" : "kernel side",
-                           grouped(s.of(Kind::kInstruction, side)), grouped(s.of(Kind::kData, side)),
-                           grouped(s.pages[at]), grouped(s.pages[2 + at]));
+        out +=
+            fmt::format("{:<16}{:>18}{:>18}{:>14}{:>14}\n", side == Side::kUser ? "user side" : "kernel side",
+                        grouped(s.of(Kind::kInstruction, side)), grouped(s.of(Kind::kData, side)),
+                        grouped(s.pages[at]), grouped(s.pages[2 + at]));
     }
     for (const Mode mode : {Mode::kUser, Mode::kKernel})
-        out += fmt::format("{:<16}{:>18}{:>18}\n", mode == Mode::kUser ? "user mode" : "kernel mode",
-                           grouped(s.of_mode(Kind::kInstruction, mode)), grouped(s.of_mode(Kind::kData, mode)));
+        out +=
+            fmt::format("{:<16}{:>18}{:>18}\n", mode == Mode::kUser ? "user mode" : "kernel mode",
+                        grouped(s.of_mode(Kind::kInstruction, mode)), grouped(s.of_mode(Kind::kData, mode)));
     if (s.loads + s.stores != 0)
-        out += fmt::format("data: {} loads, {} stores; {} blocks executed, {} in the dictionary\n", grouped(s.loads),
-                           grouped(s.stores), grouped(s.executions), grouped(recording.dictionary().size()));
+        out += fmt::format("data: {} loads, {} stores; {} blocks executed, {} in the dictionary\n",
+                           grouped(s.loads), grouped(s.stores), grouped(s.executions),
+                           grouped(recording.dictionary().size()));
     for (const Side side : {Side::kUser, Side::kKernel}) {
         const auto at = static_cast<std::size_t>(side);
         if (s.lowest[at] <= s.highest[at])
-            out += fmt::format("{} addresses: {:#x} to {:#x}\n", side == Side::kUser ? "user" : "kernel", s.lowest[at],
-                               s.highest[at]);
+            out += fmt::format("{} addresses: {:#x} to {:#x}\n", side == Side::kUser ? "user" : "kernel",
+                               s.lowest[at], s.highest[at]);
     }
     struct Name {
         EventType type;
         const char* words;
     };
-    for (const Name& name : {Name{EventType::kMark, "marks"}, Name{EventType::kSwitchSpace, "switches of space"},
-                             Name{EventType::kInvalidate, "invalidating instructions"},
-                             Name{EventType::kBarrier, "barriers"}, Name{EventType::kBinding, "page bindings"},
-                             Name{EventType::kSystemCall, "system calls"}})
-        if (const std::uint64_t n = count(s, name.type); n != 0) out += fmt::format("{} {}\n", grouped(n), name.words);
+    for (const Name& name :
+         {Name{EventType::kMark, "marks"}, Name{EventType::kSwitchSpace, "switches of space"},
+          Name{EventType::kInvalidate, "invalidating instructions"}, Name{EventType::kBarrier, "barriers"},
+          Name{EventType::kBinding, "page bindings"}, Name{EventType::kSystemCall, "system calls"}})
+        if (const std::uint64_t n = count(s, name.type); n != 0)
+            out += fmt::format("{} {}\n", grouped(n), name.words);
     if (m.early_ends != 0)
         out += fmt::format("{} executions ended early by a fault; {}\n", grouped(m.early_ends),
                            m.uncertain_instructions == 0
@@ -104,7 +114,9 @@ std::string text(const Recording& recording, const Summary& s) {
                                              grouped(m.uncertain_instructions)));
     std::size_t named = 0;
     for (const recording::Space& space : m.spaces) named += space.name.empty() ? 0 : 1;
-    if (m.system) out += fmt::format("{} spaces, {} of them named; {} mapped ranges\n", m.spaces.size(), named, m.maps.size());
+    if (m.system)
+        out += fmt::format("{} spaces, {} of them named; {} mapped ranges\n", m.spaces.size(), named,
+                           m.maps.size());
     if (!m.not_recorded.empty()) out += "\nnot recorded:\n";
     for (const std::string& missing : m.not_recorded) out += "  " + missing + "\n";
     return out;
@@ -187,15 +199,16 @@ nlohmann::json json(const Recording& recording, const Summary& s) {
 std::string csv(const nlohmann::json& all) {
     std::string names;
     std::string values;
-    const std::function<void(const std::string&, const nlohmann::json&)> flatten = [&](const std::string& prefix,
-                                                                                       const nlohmann::json& value) {
-        if (value.is_object()) {
-            for (const auto& [key, part] : value.items()) flatten(prefix.empty() ? key : prefix + "." + key, part);
-        } else if (value.is_number() || value.is_boolean()) {
-            names += (names.empty() ? "" : ",") + prefix;
-            values += (values.empty() ? "" : ",") + value.dump();
-        }
-    };
+    const std::function<void(const std::string&, const nlohmann::json&)> flatten =
+        [&](const std::string& prefix, const nlohmann::json& value) {
+            if (value.is_object()) {
+                for (const auto& [key, part] : value.items())
+                    flatten(prefix.empty() ? key : prefix + "." + key, part);
+            } else if (value.is_number() || value.is_boolean()) {
+                names += (names.empty() ? "" : ",") + prefix;
+                values += (values.empty() ? "" : ",") + value.dump();
+            }
+        };
     flatten("", all);
     return names + "\n" + values + "\n";
 }
@@ -222,8 +235,9 @@ Result<Exit> run(const std::string& file, Format format, Console& console) {
 Command info_command() {
     return {.name = "info",
             .summary = "say what a recording holds, and what it does not",
-            .examples = "  tlbscope info                 what tlbscope.rec holds\n"
-                        "  tlbscope info dd.rec --json   the same for a script\n",
+            .examples =
+                "  tlbscope info                 what tlbscope.rec holds\n"
+                "  tlbscope info dd.rec --json   the same for a script\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
                 auto file = std::make_shared<std::string>(kDefaultRecording);
                 auto format = std::make_shared<Format>(Format::kText);

@@ -32,9 +32,10 @@ Translation DictionaryBuilder::translation(std::uint32_t number) const {
             .starts_with_repeat = known.starts_with_repeat};
 }
 
-Slot DictionaryBuilder::slot(std::uint32_t key) const {
+Slot DictionaryBuilder::slot(std::uint32_t translation, std::uint32_t key) const {
     const std::uint8_t access = access_table_[key & ((1U << kKeyInfoBits) - 1)];
-    return {.instruction = static_cast<std::uint16_t>(key >> kKeyInfoBits),
+    const std::uint32_t last = translations_[translation].instructions - 1U;
+    return {.instruction = static_cast<std::uint16_t>(std::min(key >> kKeyInfoBits, last)),
             .size_log2 = static_cast<std::uint8_t>(access & 0xf),
             .store = (access & 0x10) != 0};
 }
@@ -97,7 +98,7 @@ std::vector<std::uint8_t> DictionaryBuilder::take_new_entries() {
         }
         put_varint(out, entry.key_count);
         for (std::uint32_t k = 0; k < entry.key_count; ++k) {
-            const Slot made = slot(keys_[entry.first_key + k]);
+            const Slot made = slot(entry.translation, keys_[entry.first_key + k]);
             put_varint(out, std::uint64_t{made.instruction} << 5 | (made.store ? 16U : 0U) | made.size_log2);
             put_varint(out, format::zigzag(bases_[entry.first_key + k] - base));
             base = bases_[entry.first_key + k];

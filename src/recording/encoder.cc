@@ -91,7 +91,7 @@ class ExecutionEncoder final : public Encoder {
     void enter(std::uint32_t id);
     void put_block(std::uint32_t id);
     void put_access(SlotState& slot, std::uint64_t address);
-    void put_odd(std::uint32_t begun, std::span<const std::uint32_t> keys,
+    void put_odd(std::uint32_t translation, std::uint32_t begun, std::span<const std::uint32_t> keys,
                  std::span<const std::uint64_t> addresses);
     std::uint32_t entry_for(std::uint32_t translation, std::span<const std::uint32_t> keys,
                             std::span<const std::uint64_t> addresses, bool& odd);
@@ -181,14 +181,15 @@ void ExecutionEncoder::put_access(SlotState& slot, std::uint64_t address) {
 }
 
 // ordinal difference, instructions begun, accesses, then each access as in the dictionary.
-void ExecutionEncoder::put_odd(std::uint32_t begun, std::span<const std::uint32_t> keys,
+void ExecutionEncoder::put_odd(std::uint32_t translation, std::uint32_t begun,
+                               std::span<const std::uint32_t> keys,
                                std::span<const std::uint64_t> addresses) {
     put_varint(odd_, info_.executions - odd_ordinal_);
     odd_ordinal_ = info_.executions;
     put_varint(odd_, begun);
     put_varint(odd_, keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        const Slot made = dictionary_.slot(keys[i]);
+        const Slot made = dictionary_.slot(translation, keys[i]);
         put_varint(odd_, std::uint64_t{made.instruction} << 5 | (made.store ? 16U : 0U) | made.size_log2);
         put_varint(odd_, format::zigzag(addresses[i] - odd_address_));
         odd_address_ = addresses[i];
@@ -258,7 +259,7 @@ bool ExecutionEncoder::consume(const RawBuffer& buffer, std::uint64_t limit) {
         enter(id);
         put_block(id);
         if (odd) {
-            put_odd(begun, keys, addresses);
+            put_odd(translation, begun, keys, addresses);
         } else {
             SlotState* slot = &slots_[dictionary_.entries()[id].first_key];
             for (const std::uint64_t address : addresses) put_access(*slot++, address);
@@ -400,11 +401,11 @@ bool TouchEncoder::consume(const RawBuffer& buffer, std::uint64_t limit) {
             address += translation.lengths[k];
             for (; access < behind && buffer.keys[access] >> kKeyInfoBits <= k; ++access)
                 reference(Kind::kData, kernel_mode, buffer.addresses[access],
-                          std::uint64_t{1} << dictionary_.slot(buffer.keys[access]).size_log2);
+                          std::uint64_t{1} << dictionary_.slot(number, buffer.keys[access]).size_log2);
         }
         for (; access < behind; ++access)
             reference(Kind::kData, kernel_mode, buffer.addresses[access],
-                      std::uint64_t{1} << dictionary_.slot(buffer.keys[access]).size_log2);
+                      std::uint64_t{1} << dictionary_.slot(number, buffer.keys[access]).size_log2);
         ++info_.executions;
         info_.accesses += behind - first;
         info_.instructions += begun;

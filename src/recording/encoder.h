@@ -57,7 +57,10 @@ class DictionaryBuilder {
         return translations_[translation].instructions;
     }
     [[nodiscard]] Translation translation(std::uint32_t number) const;
-    [[nodiscard]] Slot slot(std::uint32_t key) const;
+    // What an access key of this translation means. An access that no instruction of the block can have made
+    // counts as its last one's: QEMU reports some of the words that an interrupt pushes between two blocks,
+    // with the key of whatever ran before.
+    [[nodiscard]] Slot slot(std::uint32_t translation, std::uint32_t key) const;
 
     // Payload streams of a dictionary chunk with the entries made since the last call; empty when there are
     // none.

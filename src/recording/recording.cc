@@ -1,6 +1,7 @@
 #include "recording/recording.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <utility>
@@ -151,6 +152,15 @@ std::unexpected<Error> damaged(const std::string& where, const std::string& what
                 "record again or use a good copy");
 }
 
+// A replay of a long recording must not fill memory with the file: what has been decompressed can go. It comes back
+// from the file should anyone ask again.
+static void release_pages(std::span<const std::uint8_t> bytes) {
+    constexpr std::uintptr_t kPageBytes = 4096;
+    const auto start = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kPageBytes - 1) & ~(kPageBytes - 1);
+    const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) & ~(kPageBytes - 1);
+    if (start < end) ::madvise(reinterpret_cast<void*>(start), end - start, MADV_DONTNEED);
+}
+
 Result<void> read_streams(const Recording::State& state, std::size_t chunk, Streams& streams) {
     const ChunkLocation& at = state.locations[chunk];
     const std::string where = position(state, at.offset);
@@ -179,6 +189,7 @@ Result<void> read_streams(const Recording::State& state, std::size_t chunk, Stre
         if (streams.sizes[s] != 0 && !format::decompress(frame, streams.raw[s].data(), streams.sizes[s]))
             return damaged(where, "a stream cannot be decompressed");
     }
+    release_pages(at.payload);
     for (std::size_t s = count; s < streams.raw.size(); ++s)
         if (streams.raw[s].size() < kPadding) streams.raw[s].resize(kPadding);
     return {};

@@ -7,7 +7,8 @@ namespace tlbscope::recording {
 
 namespace {
 
-// The pages of one kind and side. Neighbours share a word, and most references go to the word of the one before.
+// The pages of one kind and side. Neighbours share a word, and most references go to the word of the one
+// before.
 class PageSet {
   public:
     void add(std::uint64_t page) {
@@ -32,7 +33,8 @@ class PageSet {
 
 class Summariser {
   public:
-    explicit Summariser(const Recording& recording) : recording_(recording), metadata_(recording.metadata()) {}
+    explicit Summariser(const Recording& recording)
+        : recording_(recording), metadata_(recording.metadata()) {}
 
     Result<Summary> run() {
         const bool full = metadata_.granularity == Granularity::kFull;
@@ -120,7 +122,8 @@ class Summariser {
             const auto side = static_cast<std::size_t>(metadata_.side(touch.page << 12));
             pages_[static_cast<std::size_t>(touch.kind) * 2 + side].add(touch.page);
             bound(side, touch.page << 12, (touch.page << 12) + 4095);
-            mix(touch.page << 2 | static_cast<std::uint64_t>(touch.kind) << 1 | static_cast<std::uint64_t>(touch.mode));
+            mix(touch.page << 2 | static_cast<std::uint64_t>(touch.kind) << 1 |
+                static_cast<std::uint64_t>(touch.mode));
         }
     }
 

@@ -15,16 +15,17 @@ struct Summary {
     std::array<std::uint64_t, 8> references{};
     // Distinct 4 KiB pages, by kind * 2 + side.
     std::array<std::uint64_t, 4> pages{};
-    std::uint64_t loads = 0;   // granularity full only, like the following
+    std::uint64_t loads = 0;  // granularity full only, like the following
     std::uint64_t stores = 0;
-    std::uint64_t repeats = 0;  // instruction references that are further iterations of a repeated string instruction
+    std::uint64_t repeats =
+        0;  // instruction references that are further iterations of a repeated string instruction
     std::uint64_t executions = 0;
     std::array<std::uint64_t, 16> events{};  // by EventType
     // Lowest and highest address of each side; lowest > highest when the side has none.
     std::array<std::uint64_t, 2> lowest{~std::uint64_t{0}, ~std::uint64_t{0}};
     std::array<std::uint64_t, 2> highest{};
-    // Equal for two recordings exactly when they hold the same executions, accesses and events in the same order
-    // (but for chance: 64 bits); free of file layout and host time.
+    // Equal for two recordings exactly when they hold the same executions, accesses and events in the same
+    // order (but for chance: 64 bits); free of file layout and host time.
     std::uint64_t digest = 0;
 
     [[nodiscard]] std::uint64_t of(Kind kind, Side side) const {

@@ -294,12 +294,26 @@ void on_mark(unsigned index, void* number) {
     if (control->system == 0) return;
     switch (static_cast<recording::OwnMark>(mark)) {
         case recording::OwnMark::kArm:
-            if (!armed) qemu_plugin_reset(plugin, rearm);
+            if (armed) break;
+            // The recorder decides by what the agent has told so far where the window opens.
+            while (control->channel_read.load(std::memory_order_acquire) !=
+                       control->channel_written.load(std::memory_order_relaxed) &&
+                   control->stop_requested == 0) {
+                futex_wake(&control->work);
+                futex_wait(&control->room, control->room.load(), 10);
+            }
+            qemu_plugin_reset(plugin, rearm);
             break;
         case recording::OwnMark::kBegin:
-            if (control->from.kind == WindowPoint::Kind::kNone) open_window(index);
+            if (control->from.kind != WindowPoint::Kind::kNone) break;
+            if (control->phase.load(std::memory_order_acquire) == Phase::kWaiting)
+                control->begin_cpu.store(index + 1);
+            open_window(index);
             break;
         case recording::OwnMark::kEnd:
+            if (control->phase.load(std::memory_order_acquire) == Phase::kRecording)
+                control->end_cpu.store(index + 1);
+            control->ended.store(1);
             close_window(index);
             break;
         case recording::OwnMark::kChannel:
