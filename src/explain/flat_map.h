@@ -52,7 +52,7 @@ class FlatMap {
             if (slot.used) slots_[place(slot.key)] = std::move(slot);
     }
 
-    std::vector<Slot> slots_ = std::vector<Slot>(1024);
+    std::vector<Slot> slots_ = std::vector<Slot>(64);
     std::size_t size_ = 0;
 };
 
