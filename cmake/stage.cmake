@@ -15,7 +15,8 @@ function(stage name)
 endfunction()
 
 add_library(tlbscope_flags INTERFACE)
-target_compile_options(tlbscope_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+target_compile_options(tlbscope_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -Wno-missing-field-initializers)
 if(TLBSCOPE_SANITIZE)
   add_compile_options(-fsanitize=${TLBSCOPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TLBSCOPE_SANITIZE})

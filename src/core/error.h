@@ -1,5 +1,5 @@
-// Expected failures are values. An error says where, what is wrong and what to do, and only the command line prints
-// it; no library code exits or throws across a stage's edge.
+// Expected failures are values. An error says where, what is wrong and what to do, and only the command line
+// prints it; no library code exits or throws across a stage's edge.
 #pragma once
 
 #include <expected>
@@ -27,8 +27,8 @@ struct Error {
 template <class T>
 using Result = std::expected<T, Error>;
 
-// The error for a system call that failed on `where`: `doing` and the text of `error_number`, with a remedy for the
-// common ones (no space, read-only, permission, missing).
+// The error for a system call that failed on `where`: `doing` and the text of `error_number`, with a remedy
+// for the common ones (no space, read-only, permission, missing).
 [[nodiscard]] std::unexpected<Error> system_error(const std::string& where, const std::string& doing,
                                                   int error_number);
 [[nodiscard]] std::unexpected<Error> fail(std::string where, std::string what, std::string hint);

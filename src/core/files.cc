@@ -18,7 +18,7 @@ namespace tlbscope {
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return system_error(path.string(), "cannot open", errno);
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
         const int code = S_ISDIR(info.st_mode) ? EISDIR : errno;
         ::close(fd);
@@ -51,14 +51,16 @@ MappedFile::~MappedFile() {
 
 Result<OutputFile> OutputFile::create(const std::filesystem::path& name) {
     std::error_code ignored;
-    if (std::filesystem::is_directory(name, ignored)) return system_error(name.string(), "cannot write", EISDIR);
+    if (std::filesystem::is_directory(name, ignored))
+        return system_error(name.string(), "cannot write", EISDIR);
     OutputFile file(name, -1);
     const std::string partial = file.partial_name().string();
     file.fd_ = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file.fd_ < 0) return system_error(partial, "cannot create", errno);
     if (::flock(file.fd_, LOCK_EX | LOCK_NB) != 0) {
         ::close(std::exchange(file.fd_, -1));
-        return fail(partial, "another tlbscope is writing this file", "wait for it or choose another name with -o");
+        return fail(partial, "another tlbscope is writing this file",
+                    "wait for it or choose another name with -o");
     }
     if (::ftruncate(file.fd_, 0) != 0) return system_error(partial, "cannot truncate", errno);
     return file;
@@ -139,7 +141,8 @@ Result<std::filesystem::path> cache_folder() {
     else if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
         base = std::filesystem::path(home) / ".cache";
     else
-        return fail("", "neither XDG_CACHE_HOME nor HOME is set", "set one, so that kernels can be kept between runs");
+        return fail("", "neither XDG_CACHE_HOME nor HOME is set",
+                    "set one, so that kernels can be kept between runs");
     base /= "tlbscope";
     std::error_code code;
     std::filesystem::create_directories(base, code);

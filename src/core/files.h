@@ -1,4 +1,5 @@
-// Files that a reader can trust: whole-file reads, and output that appears under its name only when it is complete.
+// Files that a reader can trust: whole-file reads, and output that appears under its name only when it is
+// complete.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ class MappedFile {
     std::size_t size_ = 0;
 };
 
-// Output under construction: it is written as NAME.partial, locked against a second writer, and renamed to NAME by
-// commit(). Without commit() the earlier NAME, if any, stays as it was and NAME.partial is removed, unless keep()
-// asked for it to stay.
+// Output under construction: it is written as NAME.partial, locked against a second writer, and renamed to
+// NAME by commit(). Without commit() the earlier NAME, if any, stays as it was and NAME.partial is removed,
+// unless keep() asked for it to stay.
 class OutputFile {
   public:
     static Result<OutputFile> create(const std::filesystem::path& name);
@@ -57,10 +58,12 @@ class OutputFile {
 // Writes the whole text or leaves the earlier file as it was.
 Result<void> write_text(const std::filesystem::path& path, const std::string& text);
 
-// Hash of some bytes as 16 hex digits (XXH3, 64 bits): names cache entries, not a defence against an attacker.
+// Hash of some bytes as 16 hex digits (XXH3, 64 bits): names cache entries, not a defence against an
+// attacker.
 [[nodiscard]] std::string content_hash(std::span<const std::uint8_t> bytes);
 
-// The folder for things worth keeping between runs: $XDG_CACHE_HOME/tlbscope or ~/.cache/tlbscope, created on demand.
+// The folder for things worth keeping between runs: $XDG_CACHE_HOME/tlbscope or ~/.cache/tlbscope, created on
+// demand.
 [[nodiscard]] Result<std::filesystem::path> cache_folder();
 
 }  // namespace tlbscope

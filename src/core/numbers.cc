@@ -43,7 +43,8 @@ std::uint64_t parse_size(const std::string& text) {
     auto [rest, code] = std::from_chars(text.data(), end, amount);
     if (code != std::errc{}) return 0;
     std::string unit;
-    for (const char* c = rest; c != end; ++c) unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+    for (const char* c = rest; c != end; ++c)
+        unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
     if (unit.ends_with("ib"))
         unit.resize(unit.size() - 2);
     else if (unit.ends_with("b"))

@@ -1,5 +1,6 @@
-// The quantities of address translation as distinct types, so that a page number cannot be used as an address, nor
-// a count as cycles. Each has only the operators that mean something; every conversion is spelt out.
+// The quantities of address translation as distinct types, so that a page number cannot be used as an
+// address, nor a count as cycles. Each has only the operators that mean something; every conversion is spelt
+// out.
 #pragma once
 
 #include <compare>
@@ -40,7 +41,9 @@ class VirtAddr : public Named<struct VirtAddrTag> {
     [[nodiscard]] constexpr std::uint64_t page_offset(PageShift shift) const {
         return value() & (shift.bytes() - 1);
     }
-    friend constexpr VirtAddr operator+(VirtAddr a, std::uint64_t bytes) { return VirtAddr(a.value() + bytes); }
+    friend constexpr VirtAddr operator+(VirtAddr a, std::uint64_t bytes) {
+        return VirtAddr(a.value() + bytes);
+    }
     friend constexpr std::uint64_t operator-(VirtAddr a, VirtAddr b) { return a.value() - b.value(); }
 };
 

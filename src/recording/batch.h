@@ -1,5 +1,5 @@
-// What a recording says, decoded: a few thousand block executions at a time, in program order of one CPU. This is the
-// interface between the file format and everything that replays; neither knows the other.
+// What a recording says, decoded: a few thousand block executions at a time, in program order of one CPU.
+// This is the interface between the file format and everything that replays; neither knows the other.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace tlbscope::recording {
 
 // Something that happened between block executions (or within the one before it).
 enum class EventType : std::uint8_t {
-    kMark = 1,          // a: the mark's number
-    kSwitchSpace = 2,   // a: SpaceId that user-side addresses belong to from here on; b: what identified it
-    kInvalidate = 3,    // a: Invalidation; b: operand where known
-    kBarrier = 4,       // a: Barrier
-    kBinding = 5,       // a: virtual address of a 4 KiB page; b: its physical address, from here on
-    kTicket = 6,        // a: global order: nothing before it on this CPU happened after a larger ticket elsewhere
-    kSystemCall = 7,    // a: number; b: first argument (user-mode recordings)
-    kUnrecorded = 8,    // a: why references are missing from here (Gap)
+    kMark = 1,         // a: the mark's number
+    kSwitchSpace = 2,  // a: SpaceId that user-side addresses belong to from here on; b: what identified it
+    kInvalidate = 3,   // a: Invalidation; b: operand where known
+    kBarrier = 4,      // a: Barrier
+    kBinding = 5,      // a: virtual address of a 4 KiB page; b: its physical address, from here on
+    kTicket = 6,  // a: global order: nothing before it on this CPU happened after a larger ticket elsewhere
+    kSystemCall = 7,  // a: number; b: first argument (user-mode recordings)
+    kUnrecorded = 8,  // a: why references are missing from here (Gap)
 };
 
 // Translation-invalidating instructions seen executing; the operand is unknown on QEMU's plugin interface 1.
@@ -43,12 +43,13 @@ struct Event {
     friend bool operator==(const Event&, const Event&) = default;
 };
 
-// An execution that differs from its block's shape: other accesses, or fewer instructions because a fault ended it.
+// An execution that differs from its block's shape: other accesses, or fewer instructions because a fault
+// ended it.
 struct OddExecution {
     std::uint32_t ordinal = 0;       // index into Batch::blocks
     std::uint16_t instructions = 0;  // instructions that began; the block's own number unless it ended early
-    std::uint16_t first_slot = 0;    // into Batch::odd_slots: the accesses it did make
-    std::uint16_t slot_count = 0;
+    std::uint16_t slot_count = 0;    // accesses it did make
+    std::uint32_t first_slot = 0;    // into Batch::odd_slots
 };
 
 struct Batch {
@@ -57,7 +58,7 @@ struct Batch {
     std::span<const std::uint64_t> addresses;  // of all accesses of these executions, in program order
     std::span<const OddExecution> odd;         // by ordinal; every other execution makes its shape's accesses
     std::span<const Slot> odd_slots;
-    std::span<const Event> events;             // by position
+    std::span<const Event> events;  // by position
 };
 
 // Most executions one batch holds: the block numbers and addresses of a batch stay in the second-level cache.

@@ -1,9 +1,9 @@
-// The dictionary of a recording: every translated block that ran, once per translation and shape. Executions refer to
-// entries by number, so whatever holds for each execution of a block (its pages, its instruction boundaries, which
-// instruction makes which access) is kept and computed once.
+// The dictionary of a recording: every translated block that ran, once per translation and shape. Executions
+// refer to entries by number, so whatever holds for each execution of a block (its pages, its instruction
+// boundaries, which instruction makes which access) is kept and computed once.
 //
-// A shape is the list of accesses that an execution of the block normally makes. The same translation can have
-// several entries with different shapes (a `rep movs` that copies nothing and one that copies).
+// A shape is the list of accesses that an execution of the block normally makes. The same translation can
+// have several entries with different shapes (a `rep movs` that copies nothing and one that copies).
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct Slot {
 };
 
 struct Block {
-    VirtAddr address;                 // of the first instruction
-    std::uint32_t bytes = 0;          // from the first to behind the last instruction
-    std::uint32_t first_slot = 0;     // shape: slots()[first_slot, first_slot + slot_count)
-    std::uint32_t first_code = 0;     // instruction bytes: code()[first_code, first_code + bytes)
-    std::uint32_t first_length = 0;   // lengths()[first_length, first_length + instructions)
+    VirtAddr address;                // of the first instruction
+    std::uint32_t bytes = 0;         // from the first to behind the last instruction
+    std::uint32_t first_slot = 0;    // shape: slots()[first_slot, first_slot + slot_count)
+    std::uint32_t first_code = 0;    // instruction bytes: code()[first_code, first_code + bytes)
+    std::uint32_t first_length = 0;  // lengths()[first_length, first_length + instructions)
     std::uint16_t instructions = 0;
     std::uint16_t slot_count = 0;
     bool starts_with_repeat = false;  // first instruction is a repeated string instruction (x86 REP)
@@ -38,10 +38,11 @@ struct Block {
 
 class Dictionary {
   public:
-    // Appends an entry and returns its number. `lengths` are the instructions' byte counts, `code` their bytes
-    // (code.size() is the sum of lengths).
-    std::uint32_t add(VirtAddr address, std::span<const std::uint8_t> lengths, std::span<const std::uint8_t> code,
-                      std::span<const Slot> shape, bool starts_with_repeat);
+    // Appends an entry and returns its number. `lengths` are the instructions' byte counts, `code` their
+    // bytes (code.size() is the sum of lengths).
+    std::uint32_t add(VirtAddr address, std::span<const std::uint8_t> lengths,
+                      std::span<const std::uint8_t> code, std::span<const Slot> shape,
+                      bool starts_with_repeat);
 
     [[nodiscard]] std::size_t size() const { return blocks_.size(); }
     [[nodiscard]] const Block& operator[](std::uint32_t id) const { return blocks_[id]; }

@@ -1,5 +1,5 @@
-// Encodings: Intel SDM volume 2 (NOP, MOV CRn, INVLPG, INVPCID, REP), Power ISA 3.0B book III 5.9 (tlbie, tlbiel,
-// slbia) and book II 4.6 (sync), Arm ARM C6.2 (MOVZ), RISC-V unprivileged ISA 2.9 (hints).
+// Encodings: Intel SDM volume 2 (NOP, MOV CRn, INVLPG, INVPCID, REP), Power ISA 3.0B book III 5.9 (tlbie,
+// tlbiel, slbia) and book II 4.6 (sync), Arm ARM C6.2 (MOVZ), RISC-V unprivileged ISA 2.9 (hints).
 #include "recording/isa.h"
 
 #include <array>
@@ -12,9 +12,10 @@ Isa isa_of(std::string_view target) {
         Isa isa;
     };
     static constexpr std::array kNames{
-        Name{"x86_64", Isa::kX86},     Name{"i386", Isa::kX86},       Name{"ppc", Isa::kPowerBig},
-        Name{"ppc64", Isa::kPowerBig}, Name{"ppc64le", Isa::kPowerLittle}, Name{"aarch64", Isa::kArm64},
-        Name{"riscv32", Isa::kRiscv},  Name{"riscv64", Isa::kRiscv},
+        Name{"x86_64", Isa::kX86},          Name{"i386", Isa::kX86},
+        Name{"ppc", Isa::kPowerBig},        Name{"ppc64", Isa::kPowerBig},
+        Name{"ppc64le", Isa::kPowerLittle}, Name{"aarch64", Isa::kArm64},
+        Name{"riscv32", Isa::kRiscv},       Name{"riscv64", Isa::kRiscv},
     };
     for (const Name& name : kNames)
         if (name.target == target) return name.isa;
@@ -41,8 +42,9 @@ Recognised recognise_x86(std::span<const std::uint8_t> b) {
         return {InstructionClass::kMark, std::uint64_t{b[4]} | std::uint64_t{b[5]} << 8};
     std::size_t at = 0;
     bool operand_prefix = false;
-    while (at < b.size() && (b[at] == 0x66 || b[at] == 0xf2 || b[at] == 0xf3 || b[at] == 0x2e || b[at] == 0x3e ||
-                             b[at] == 0x26 || b[at] == 0x36 || b[at] == 0x64 || b[at] == 0x65 || b[at] == 0x67)) {
+    while (at < b.size() &&
+           (b[at] == 0x66 || b[at] == 0xf2 || b[at] == 0xf3 || b[at] == 0x2e || b[at] == 0x3e ||
+            b[at] == 0x26 || b[at] == 0x36 || b[at] == 0x64 || b[at] == 0x65 || b[at] == 0x67)) {
         operand_prefix |= b[at] == 0x66;
         ++at;
     }
@@ -84,9 +86,9 @@ Recognised recognise_power(std::uint32_t word, std::uint32_t next, bool have_nex
     }
 }
 
-// Marks of two instructions: a first that says "tl", a second with the number. Recognised at the second, so that it
-// does not matter where QEMU cuts blocks: `previous half` is not needed because the second form is a no-op that no
-// compiler emits.
+// Marks of two instructions: a first that says "tl", a second with the number. Recognised at the second, so
+// that it does not matter where QEMU cuts blocks: `previous half` is not needed because the second form is a
+// no-op that no compiler emits.
 Recognised recognise_arm64(std::uint32_t word) {
     if ((word & 0xffe0001f) == 0xd280001f && (word >> 5 & 0xffff) != 0x746c)
         return {InstructionClass::kMark, word >> 5 & 0xffff};
@@ -127,8 +129,8 @@ bool is_repeated_string(Isa isa, std::span<const std::uint8_t> bytes) {
         const std::uint8_t byte = bytes[at];
         if (byte == 0xf2 || byte == 0xf3)
             repeat = true;
-        else if (byte != 0x66 && byte != 0x67 && byte != 0x2e && byte != 0x36 && byte != 0x3e && byte != 0x26 &&
-                 byte != 0x64 && byte != 0x65 && (byte & 0xf0) != 0x40)
+        else if (byte != 0x66 && byte != 0x67 && byte != 0x2e && byte != 0x36 && byte != 0x3e &&
+                 byte != 0x26 && byte != 0x64 && byte != 0x65 && (byte & 0xf0) != 0x40)
             break;
     }
     if (!repeat || at >= bytes.size()) return false;

@@ -26,34 +26,35 @@ struct MappedRange {
 
 struct Space {
     SpaceId id;
-    std::uint32_t pid = 0;    // 0 when unknown
-    std::string name;         // command name; empty when unknown
-    std::uint64_t task = 0;   // what identified it in the run (address of the kernel's task), 0 in user mode
+    std::uint32_t pid = 0;   // 0 when unknown
+    std::string name;        // command name; empty when unknown
+    std::uint64_t task = 0;  // what identified it in the run (address of the kernel's task), 0 in user mode
     friend bool operator==(const Space&, const Space&) = default;
 };
 
 struct Metadata {
     std::string tool_version;
     std::vector<std::string> command;
-    std::string target;                 // QEMU's name of the architecture: x86_64, ppc, ppc64, aarch64 ...
-    bool system = false;                // kernel and user code of a whole machine, or one user program
+    std::string target;   // QEMU's name of the architecture: x86_64, ppc, ppc64, aarch64 ...
+    bool system = false;  // kernel and user code of a whole machine, or one user program
     std::uint64_t kernel_base = ~std::uint64_t{0};  // addresses from here up are the kernel's side
     std::string qemu_version;
     std::string cpu_model;
-    std::string kernel;                 // release and version line
+    std::string kernel;  // release and version line
     std::string kernel_command_line;
     std::string kernel_build_id;
     std::uint32_t cpus = 1;
     bool deterministic = false;
     std::uint32_t interface_version = 0;  // of QEMU's plugin interface
     Granularity granularity = Granularity::kFull;
-    std::string window;                 // what bounded the run, in words
-    std::string outcome;                // how the command ended, in words
+    std::string window;                     // what bounded the run, in words
+    std::string outcome;                    // how the command ended, in words
     std::vector<std::string> not_recorded;  // what a reader must know is missing, one sentence each
     std::vector<Space> spaces;
     std::vector<MappedRange> maps;
-    std::uint64_t early_ends = 0;          // executions that a fault ended midway
-    std::uint64_t uncertain_instructions = 0;  // most instructions that may be counted wrongly because of them
+    std::uint64_t early_ends = 0;  // executions that a fault ended midway
+    std::uint64_t uncertain_instructions =
+        0;  // most instructions that may be counted wrongly because of them
 
     [[nodiscard]] Side side(std::uint64_t address) const {
         return address >= kernel_base ? Side::kKernel : Side::kUser;

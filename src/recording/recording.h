@@ -1,6 +1,7 @@
 // Reading a recording: open it once, then decode chunks independently, on as many threads as wanted.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -27,11 +28,19 @@ struct ChunkInfo {
     std::uint64_t time_ns = 0;       // host time when the chunk began, from the start of the recording
 };
 
-// A touch of a page-granularity recording (`record --granularity page`): the first of a run of references to a page.
+// A touch of a page-granularity recording (`record --granularity page`): the first of a run of references to
+// a page.
 struct PageTouch {
     std::uint64_t page = 0;  // Vpn for 4 KiB pages
     Kind kind = Kind::kInstruction;
     Mode mode = Mode::kUser;
+};
+
+// A chunk of such a recording. Counts are indexed by kind * 4 + mode * 2 + side.
+struct PageTouches {
+    std::vector<PageTouch> touches;  // in program order
+    std::array<std::uint64_t, 8> references{};
+    std::array<std::uint64_t, 8> straddles{};  // further pages that straddling references touched
 };
 
 class Recording;
@@ -45,7 +54,8 @@ class BatchReader {
     BatchReader& operator=(BatchReader&&) noexcept;
     // Moves on to another chunk of the same recording and keeps the working memory.
     void restart(std::size_t chunk);
-    // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is damaged.
+    // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is
+    // damaged.
     Result<std::optional<Batch>> next();
 
   private:
@@ -55,8 +65,9 @@ class BatchReader {
 
 class Recording {
   public:
-    // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A file cut
-    // short opens with whole() false and holds what its whole chunks hold.
+    struct State;  // of the reader; nobody else's business
+    // Reads everything but the executions: checks the header, indexes the chunks, loads the dictionary. A
+    // file cut short opens with whole() false and holds what its whole chunks hold.
     static Result<Recording> open(const std::filesystem::path& path);
     Recording(Recording&&) noexcept;
     Recording& operator=(Recording&&) noexcept;
@@ -68,17 +79,18 @@ class Recording {
     // Chunks in replay order: by ticket, so that each CPU's chunks are in order.
     [[nodiscard]] std::span<const ChunkInfo> chunks() const;
     // The page touches of a chunk of a page-granularity recording, in program order.
-    [[nodiscard]] Result<std::vector<PageTouch>> touches(std::size_t chunk) const;
+    [[nodiscard]] Result<PageTouches> touches(std::size_t chunk) const;
     [[nodiscard]] bool whole() const;
     // Why it is not whole, in words; empty when it is.
     [[nodiscard]] const std::string& damage() const;
     [[nodiscard]] std::uint64_t file_bytes() const;
+    // Checks every chunk against its checksum; open() checks only those it reads. Linear in the file's size.
+    [[nodiscard]] Result<void> verify() const;
     // Kernel symbols as the guest printed them (/proc/kallsyms), empty when there are none.
     [[nodiscard]] Result<std::string> kernel_symbols() const;
 
   private:
     friend class BatchReader;
-    struct State;
     explicit Recording(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
 };

@@ -1,0 +1,136 @@
+// tlbscope replay: what a recorded run's TLB misses cost on some machine.
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "cli/command.h"
+#include "machine/machine_file.h"
+#include "recording/recording.h"
+#include "replay/replay.h"
+#include "report/report.h"
+
+namespace tlbscope::cli {
+
+namespace {
+
+struct Options {
+    std::string recording = kDefaultRecording;
+    std::string machines = kDefaultMachine;
+    std::vector<std::string> changes;
+    std::optional<std::uint64_t> max_misses;
+    std::string elapsed;
+    std::string clock;
+    std::shared_ptr<Format> format = std::make_shared<Format>(Format::kText);
+    std::shared_ptr<unsigned> threads = std::make_shared<unsigned>(1);
+    std::shared_ptr<ProgressMode> progress = std::make_shared<ProgressMode>(ProgressMode::kAuto);
+};
+
+Result<std::vector<machine::Machine>> machines_of(const Options& options) {
+    std::vector<machine::Machine> machines;
+    std::istringstream names(options.machines);
+    std::string name;
+    while (std::getline(names, name, ',')) {
+        auto machine = machine::load_machine(name, options.changes);
+        if (!machine) return std::unexpected(machine.error());
+        machines.push_back(std::move(*machine));
+    }
+    if (machines.empty()) return usage_error("--machine names none", "`tlbscope machines` lists them");
+    return machines;
+}
+
+Result<std::optional<double>> positive(const std::string& option, const std::string& text) {
+    if (text.empty()) return std::optional<double>{};
+    const std::optional<double> value = parse_scaled(text);
+    if (!value || !(*value > 0))
+        return usage_error(fmt::format("{} {} is no number above 0", option, text),
+                           option == "--clock" ? "for example --clock 48M" : "for example --elapsed 4.241");
+    return value;
+}
+
+Result<Exit> run(const Options& options, Console& console) {
+    const auto elapsed = positive("--elapsed", options.elapsed);
+    if (!elapsed) return std::unexpected(elapsed.error());
+    const auto clock = positive("--clock", options.clock);
+    if (!clock) return std::unexpected(clock.error());
+    const auto machines = machines_of(options);
+    if (!machines) return std::unexpected(machines.error());
+    const auto recording = recording::Recording::open(options.recording);
+    if (!recording) return std::unexpected(recording.error());
+
+    report::Replay report{.recording = options.recording,
+                          .metadata = recording->metadata(),
+                          .ledgers = {},
+                          .elapsed = *elapsed,
+                          .clock = *clock};
+    {
+        Progress progress("replaying", *options.progress);
+        auto ledgers = replay::replay(
+            *recording, *machines,
+            {.threads = *options.threads,
+             .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); }});
+        if (!ledgers) return std::unexpected(ledgers.error());
+        report.ledgers = std::move(*ledgers);
+    }
+    const std::string text = *options.format == Format::kJson  ? report::as_json(report)
+                             : *options.format == Format::kCsv ? report::as_csv(report)
+                                                               : report::as_text(report, console.color());
+    if (auto done = console.print(text); !done) return std::unexpected(done.error());
+
+    bool exceeded = false;
+    for (const replay::Ledger& ledger : report.ledgers) {
+        const std::uint64_t misses = ledger.misses.total();
+        if (!options.max_misses || misses <= *options.max_misses) continue;
+        exceeded = true;
+        console.note(fmt::format("{} misses on {}, {} more than --max-misses {}", misses, ledger.machine.name,
+                                 misses - *options.max_misses, *options.max_misses));
+    }
+    if (exceeded) return Exit::kBudgetExceeded;
+    if (*options.format == Format::kText) {
+        const std::string file = options.recording == kDefaultRecording ? "" : " " + options.recording;
+        console.suggest(options.changes.empty()
+                            ? fmt::format("tlbscope replay{} --set tlb.instruction.entries=64 --set "
+                                          "tlb.data.entries=64    what larger TLBs would save",
+                                          file)
+                            : fmt::format("tlbscope replay{} --machine {}    the machine as it is", file,
+                                          options.machines));
+    }
+    return Exit::kOk;
+}
+
+}  // namespace
+
+Command replay_command() {
+    return {.name = "replay",
+            .summary = "what a recorded run's TLB misses cost on a machine",
+            .examples =
+                "  tlbscope replay                                      tlbscope.rec on an MPC855T\n"
+                "  tlbscope replay --machine mpc855t,lru32              several machines in one pass\n"
+                "  tlbscope replay --set tlb.data.entries=64            a machine that does not exist\n"
+                "  tlbscope replay --elapsed 4.241 --clock 48M          share of a run that took 4.241 s\n"
+                "  tlbscope replay --max-misses 500000 --json           for a test: exit status 3 above\n",
+            .declare = [](CLI::App& app, Console& console) -> Run {
+                auto options = std::make_shared<Options>();
+                app.add_option("recording", options->recording, "a recording")
+                    ->type_name("REC")
+                    ->capture_default_str();
+                app.add_option("--machine", options->machines, "machines by name or file")
+                    ->type_name("NAME|FILE[,...]")
+                    ->capture_default_str();
+                app.add_option("--set", options->changes, "change a fact of the machines; repeatable")
+                    ->type_name("KEY=VALUE")
+                    ->expected(1)
+                    ->take_all();
+                app.add_option("--max-misses", options->max_misses,
+                               "exit with status 3 above this many misses")
+                    ->type_name("N");
+                app.add_option("--elapsed", options->elapsed, "seconds the run took on the real machine")
+                    ->type_name("SECONDS");
+                app.add_option("--clock", options->clock, "that machine's clock, e.g. 48M")->type_name("HZ");
+                add_format_options(app, options->format);
+                add_threads_option(app, options->threads);
+                add_progress_option(app, options->progress);
+                return [options, &console] { return run(*options, console); };
+            }};
+}
+
+}  // namespace tlbscope::cli

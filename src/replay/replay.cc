@@ -1,0 +1,71 @@
+#include "replay/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "replay/engine.h"
+#include "replay/pipeline.h"
+
+namespace tlbscope::replay {
+
+namespace {
+
+Result<void> replay_pages(const recording::Recording& recording, Engine& engine,
+                          const std::function<void(std::size_t)>& chunk_done) {
+    for (std::size_t chunk = 0; chunk < recording.chunks().size(); ++chunk) {
+        auto touches = recording.touches(chunk);
+        if (!touches) return std::unexpected(touches.error());
+        if (auto done = engine.consume(recording.chunks()[chunk].cpu, *touches); !done) return done;
+        chunk_done(chunk);
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::vector<Ledger>> replay(const recording::Recording& recording,
+                                   const std::vector<machine::Machine>& machines, const Options& options) {
+    RecordedTotals totals;
+    for (const recording::ChunkInfo& chunk : recording.chunks()) {
+        totals.instructions += chunk.instructions;
+        totals.accesses += chunk.accesses;
+    }
+    const std::uint64_t all = totals.instructions + totals.accesses;
+    std::uint64_t done = 0;
+    const auto chunk_done = [&](std::size_t chunk) {
+        done += recording.chunks()[chunk].instructions + recording.chunks()[chunk].accesses;
+        if (options.progress) options.progress(done, all);
+    };
+
+    Engine engine(recording.dictionary(), recording.metadata(), machines);
+    Result<void> replayed;
+    if (recording.metadata().granularity == recording::Granularity::kPage) {
+        replayed = replay_pages(recording, engine, chunk_done);
+    } else {
+        // Replaying outruns two decoders but not three.
+        const unsigned decoders = std::min(options.threads - 1, 3u);
+        replayed = for_each_batch(
+            recording, decoders, [&](const recording::Batch& batch) { return engine.consume(batch); },
+            chunk_done);
+    }
+    if (!replayed) {
+        Error error = replayed.error();
+        if (error.where.empty()) error.where = recording.path().string();
+        return std::unexpected(error);
+    }
+    auto ledgers = engine.finish(recording.metadata(), totals);
+    if (!ledgers) {
+        Error error = ledgers.error();
+        error.where = recording.path().string();
+        return std::unexpected(error);
+    }
+    if (!recording.whole())
+        for (Ledger& ledger : *ledgers)
+            ledger.notes.insert(ledger.notes.begin(),
+                                fmt::format("the recording is not whole ({}): this is what it still holds",
+                                            recording.damage()));
+    return ledgers;
+}
+
+}  // namespace tlbscope::replay

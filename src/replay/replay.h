@@ -1,0 +1,26 @@
+// A whole recording through machines: decodes on other threads when there are any, replays in order, and
+// returns the same ledgers whatever their number.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/error.h"
+#include "machine/machine.h"
+#include "recording/recording.h"
+#include "replay/ledger.h"
+
+namespace tlbscope::replay {
+
+struct Options {
+    unsigned threads = 1;
+    // Called now and then with the references replayed and those there are; may be empty.
+    std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+};
+
+// One ledger per machine, in order.
+[[nodiscard]] Result<std::vector<Ledger>> replay(const recording::Recording& recording,
+                                                 const std::vector<machine::Machine>& machines,
+                                                 const Options& options);
+
+}  // namespace tlbscope::replay

@@ -1,0 +1,196 @@
+// What a machine file may say, and where each complaint points.
+#include "machine/machine_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/files.h"
+
+namespace tlbscope::machine {
+namespace {
+
+std::string shipped(const std::string& name) {
+    return *read_text(std::filesystem::path(MACHINES) / (name + ".toml"));
+}
+
+// The file with `from` replaced, which must be there.
+std::string edited(const std::string& from, const std::string& to) {
+    std::string text = shipped("mpc855t");
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+}
+
+// "LINE:COLUMN" of a piece of the file, as an editor counts.
+std::string position_of(const std::string& text, const std::string& piece) {
+    const auto at = text.find(piece);
+    EXPECT_NE(at, std::string::npos) << piece;
+    const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1;
+    const auto start = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+    return std::to_string(line) + ":" + std::to_string(at - start + 1);
+}
+
+std::string complaint(const std::string& text, const std::vector<std::string>& changes = {}) {
+    const auto machine = parse_machine(text, "m.toml", changes);
+    return machine ? "no complaint" : machine.error().message();
+}
+
+TEST(MachineFile, Mpc855tIsWhatTheManualsSay) {
+    const auto machine = parse_machine(shipped("mpc855t"), "m.toml");
+    ASSERT_TRUE(machine) << machine.error().message();
+    EXPECT_EQ(machine->name, "mpc855t");
+    EXPECT_EQ(machine->address_bits, 32u);
+    EXPECT_EQ(machine->clock.hertz, 48e6);
+    EXPECT_EQ(machine->asids.count, 16u);
+    EXPECT_EQ(machine->refill.cycles, Cycles(23));
+    EXPECT_EQ(machine->pages.sizes,
+              (std::vector{PageShift(12), PageShift(14), PageShift(19), PageShift(23)}));
+    EXPECT_EQ(machine->pages.base, PageShift(12));
+    const TlbGeometry wanted{
+        .entries = 32, .ways = 32, .reserved = 0, .replacement = Replacement::kFifoDown, .seed = 1};
+    EXPECT_EQ(machine->tlb(Kind::kInstruction).geometry, wanted);
+    EXPECT_EQ(machine->tlb(Kind::kData).geometry, wanted);
+}
+
+TEST(MachineFile, EveryShippedMachineLoadsUnderItsOwnName) {
+    ASSERT_EQ(setenv("TLBSCOPE_MACHINES", MACHINES, 1), 0);
+    const auto names = machine_names();
+    EXPECT_NE(std::find(names.begin(), names.end(), "mpc855t"), names.end());
+    for (const std::string& name : names) {
+        const auto machine = load_machine(name);
+        ASSERT_TRUE(machine) << machine.error().message();
+        EXPECT_EQ(machine->name, name);
+    }
+}
+
+TEST(MachineFile, AMisspeltKeyIsNamedWithTheRightOne) {
+    const std::string text = edited("entries = 32", "entires = 32");
+    EXPECT_EQ(complaint(text),
+              "m.toml:" + position_of(text, "entires") +
+                  ": unknown key tlb.instruction.entires; did you mean tlb.instruction.entries?");
+    const std::string section = edited("[tlb.data]", "[tlb.dta]");
+    EXPECT_EQ(complaint(section),
+              "m.toml:" + position_of(section, "dta]") + ": unknown key tlb.dta; did you mean tlb.data?");
+    const std::string top = edited("address_bits", "width");
+    EXPECT_EQ(complaint(top),
+              "m.toml:" + position_of(top, "width") +
+                  ": unknown key width; known keys are name, title, source, address_bits, clock, "
+                  "pages, asid, tlb, refill");
+}
+
+TEST(MachineFile, AWrongTypeIsNamed) {
+    const std::string text = edited("entries = 32", "entries = \"32\"");
+    EXPECT_EQ(complaint(text),
+              "m.toml:" + position_of(text, "\"32\"") +
+                  ": tlb.instruction.entries is text, not a whole number; give a whole number");
+    const std::string table = edited("[asid]\ncount = 16", "[asid]\ncount = [16]");
+    EXPECT_EQ(complaint(table), "m.toml:" + position_of(table, "[16]") +
+                                    ": asid.count is a list, not a whole number; give a whole number");
+}
+
+TEST(MachineFile, AnImpossibleGeometryIsRefused) {
+    const auto why = [](const std::string& from, const std::string& to) {
+        const std::string text = complaint(edited(from, to));
+        return text.substr(text.find(": ") + 2);
+    };
+    EXPECT_EQ(why("entries = 32", "entries = 0"),
+              "tlb.instruction.entries is 0; give a number from 1 to 1048576");
+    EXPECT_EQ(why("entries = 32", "entries = -4"),
+              "tlb.instruction.entries is -4; give a number from 1 to 1048576");
+    EXPECT_EQ(why("ways = \"full\"", "ways = 64"),
+              "tlb.instruction.ways is 64, more than the 32 entries; give at most that many, or \"full\"");
+    EXPECT_EQ(why("ways = \"full\"", "ways = 5"),
+              "32 entries do not divide into sets of 5 ways; make the entries a multiple of the ways");
+    EXPECT_EQ(
+        why("ways = \"full\"", "ways = \"half\""),
+        "tlb.instruction.ways is text, not a whole number or \"full\"; give a whole number or \"full\"");
+    EXPECT_EQ(why("reserved = 0", "reserved = 32"),
+              "tlb.instruction.reserved is 32 of 32 entries, which leaves none to reload; reserve fewer");
+    EXPECT_EQ(why("ways = \"full\"\nreserved = 0", "ways = 4\nreserved = 2"),
+              "only a fully associative TLB can reserve entries; set ways to \"full\"");
+    EXPECT_EQ(why("base = \"4K\"", "base = \"64K\""),
+              "pages.base is 64K, which is not among pages.sizes; choose one of them or add it");
+    EXPECT_EQ(why("base = \"4K\"", "base = \"3K\""),
+              "pages.base is no page size: \"3K\"; give a power of two from 4K up, such as \"4K\" or \"8M\"");
+    EXPECT_EQ(why("replacement = \"fifo-down\"", "replacement = \"fifo-dwon\""),
+              "tlb.instruction.replacement is \"fifo-dwon\"; did you mean fifo-down?");
+    EXPECT_EQ(why("replacement = \"fifo-down\"", "replacement = \"plru\""),
+              "tlb.instruction.replacement is \"plru\"; did you mean lru?");
+}
+
+TEST(MachineFile, EveryGroupOfFactsNeedsASource) {
+    std::string text = shipped("mpc855t");
+    const auto at = text.find("source", text.find("[asid]"));
+    text.erase(at, text.find('\n', at) - at);
+    EXPECT_EQ(complaint(text),
+              "m.toml:" + position_of(text, "[asid]") +
+                  ": asid has no source; say where these facts come from: source = \"manual, section\"");
+    const std::string empty = edited("source = \"as the instruction TLB, with MD_CTR\"", "source = \" \"");
+    EXPECT_EQ(complaint(empty), "m.toml:" + position_of(empty, "\" \"") +
+                                    ": tlb.data.source is empty; say where these facts come from");
+}
+
+TEST(MachineFile, AMissingKeyOrTableIsNamed) {
+    const std::string text = edited("cycles = 23\n", "");
+    EXPECT_EQ(complaint(text), "m.toml:" + position_of(text, "[refill]") +
+                                   ": refill.cycles is missing; add it; see docs/machine-file.md");
+    EXPECT_EQ(complaint(""), "m.toml:1:1: name is missing; add it; see docs/machine-file.md");
+}
+
+TEST(MachineFile, TextThatIsNoTomlIsRefusedAtItsLine) {
+    const std::string text = complaint("name = \"x\"\nentries == 3\n");
+    EXPECT_EQ(text.substr(0, 11), "m.toml:2:10") << text;
+}
+
+TEST(MachineFile, SetChangesWhatTheFileSays) {
+    const auto machine =
+        parse_machine(shipped("mpc855t"), "m.toml",
+                      {"tlb.instruction.entries=64", "tlb.data.replacement=lru", "tlb.data.ways=4",
+                       "pages.base=16K", "refill.cycles=113", "tlb.instruction.seed=9"});
+    ASSERT_TRUE(machine) << machine.error().message();
+    EXPECT_EQ(machine->tlb(Kind::kInstruction).geometry.entries, 64u);
+    EXPECT_EQ(machine->tlb(Kind::kInstruction).geometry.ways, 64u);  // "full" follows
+    EXPECT_EQ(machine->tlb(Kind::kInstruction).geometry.seed, 9u);
+    EXPECT_EQ(machine->tlb(Kind::kData).geometry.replacement, Replacement::kLru);
+    EXPECT_EQ(machine->tlb(Kind::kData).geometry.sets(), 8u);
+    EXPECT_EQ(machine->pages.base, PageShift(14));
+    EXPECT_EQ(machine->refill.cycles, Cycles(113));
+    EXPECT_EQ(machine->changes.size(), 6u);
+}
+
+TEST(MachineFile, AWrongSetIsNamedAndIsTheCommandLinesFault) {
+    const std::string text = shipped("mpc855t");
+    const auto why = [&](const std::string& change) {
+        const auto machine = parse_machine(text, "m.toml", {change});
+        EXPECT_FALSE(machine);
+        EXPECT_EQ(machine.error().error_class, ErrorClass::kUsage);
+        return machine.error().message();
+    };
+    EXPECT_EQ(why("tlb.data.entries=0"),
+              "--set tlb.data.entries=0: tlb.data.entries is 0; give a number from 1 to 1048576");
+    EXPECT_EQ(why("tlb.data.entires=8"),
+              "--set tlb.data.entires=8: unknown key tlb.data.entires; did you mean tlb.data.entries?");
+    EXPECT_EQ(why("tlb.dat.entries=8"),
+              "--set tlb.dat.entries=8: unknown key tlb.dat; did you mean tlb.data?");
+    EXPECT_EQ(
+        why("tlb.data.ways=5"),
+        "--set tlb.data.ways=5: 32 entries do not divide into sets of 5 ways; make the entries a multiple of "
+        "the ways");
+    EXPECT_EQ(why("name.x=1"), "--set name.x=1: name is a value and has no keys; --set name=VALUE");
+    EXPECT_EQ(why("tlb=1"), "--set tlb=1: tlb is a whole number, not a table; give a table");
+    EXPECT_EQ(why("entries"), "--set entries: this is not key=value; for example --set tlb.data.entries=64");
+    EXPECT_EQ(why("=3"), "--set =3: this is not key=value; for example --set tlb.data.entries=64");
+}
+
+TEST(MachineFile, AnUnknownNameSuggestsAKnownOne) {
+    ASSERT_EQ(setenv("TLBSCOPE_MACHINES", MACHINES, 1), 0);
+    const auto machine = load_machine("mpc855");
+    ASSERT_FALSE(machine);
+    EXPECT_EQ(machine.error().message(), "there is no machine mpc855; did you mean mpc855t?");
+    EXPECT_EQ(load_machine("./none.toml").error().message(),
+              "./none.toml: cannot open: No such file or directory; check the name");
+}
+
+}  // namespace
+}  // namespace tlbscope::machine

@@ -1,0 +1,115 @@
+#include "support/reference_replay.h"
+
+namespace tlbscope::reference {
+
+Replay::Replay(const recording::Dictionary& dictionary, recording::Metadata metadata,
+               machine::Machine machine)
+    : dictionary_(&dictionary), metadata_(std::move(metadata)), machine_(std::move(machine)) {}
+
+Replay::Cpu& Replay::cpu(CpuId id) {
+    Cpu& state = cpus_[id.value()];
+    if (!state.started) {
+        for (const Kind kind : replay::kKinds) {
+            const auto i = static_cast<std::size_t>(kind);
+            state.tlbs[i] = std::make_unique<Tlb>(machine_.tlb(kind).geometry, id.value() * 2 + i);
+        }
+        switch_to(state, process_of(0));
+        state.started = true;
+    }
+    return state;
+}
+
+// Spaces of the same process are one; the lowest place in the metadata names it.
+std::uint32_t Replay::process_of(std::uint64_t space) const {
+    std::uint32_t pid = 0;
+    for (const recording::Space& known : metadata_.spaces)
+        if (known.id.value() == space) pid = known.pid;
+    if (pid == 0) return static_cast<std::uint32_t>(space);
+    for (const recording::Space& known : metadata_.spaces)
+        if (known.pid == pid) return known.id.value();
+    return static_cast<std::uint32_t>(space);
+}
+
+void Replay::switch_to(Cpu& cpu, std::uint32_t space) {
+    if (cpu.started && space == cpu.space) return;
+    cpu.space = space;
+    if (machine_.asids.count == 0) {
+        if (cpu.started)
+            for (const auto& tlb : cpu.tlbs) tlb->flush_all();
+        return;
+    }
+    for (const auto& [owner, identifier] : cpu.owners)
+        if (owner == space) {
+            cpu.identifier = identifier;
+            return;
+        }
+    if (cpu.owners.size() < machine_.asids.count) {
+        cpu.identifier = static_cast<std::uint32_t>(cpu.owners.size());
+    } else {
+        cpu.identifier = cpu.owners.front().second;
+        cpu.owners.pop_front();
+        for (const auto& tlb : cpu.tlbs) tlb->drop_space(cpu.identifier);
+    }
+    cpu.owners.emplace_back(space, cpu.identifier);
+}
+
+void Replay::consume(const recording::Batch& batch) {
+    Cpu& state = cpu(batch.cpu);
+    std::size_t address = 0;
+    auto event = batch.events.begin();
+    for (std::size_t ordinal = 0; ordinal <= batch.blocks.size(); ++ordinal) {
+        for (; event != batch.events.end() && event->position <= ordinal; ++event)
+            if (event->type == recording::EventType::kSwitchSpace) switch_to(state, process_of(event->a));
+        if (ordinal < batch.blocks.size()) execute(state, batch, ordinal, address);
+    }
+}
+
+void Replay::execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordinal, std::size_t& address) {
+    const recording::Block& block = (*dictionary_)[batch.blocks[ordinal]];
+    const Mode mode = metadata_.side(block.address.value()) == Side::kKernel ? Mode::kKernel : Mode::kUser;
+    std::size_t begun = block.instructions;
+    std::span<const recording::Slot> slots = dictionary_->shape(block);
+    for (const recording::OddExecution& odd : batch.odd)
+        if (odd.ordinal == ordinal) {
+            begun = odd.instructions;
+            slots = batch.odd_slots.subspan(odd.first_slot, odd.slot_count);
+        }
+    std::uint64_t at = block.address.value();
+    std::size_t slot = 0;
+    for (std::size_t i = 0; i < begun; ++i) {
+        const std::uint64_t length = dictionary_->lengths(block)[i];
+        const auto side = static_cast<std::size_t>(metadata_.side(at));
+        if (i == 0 && block.starts_with_repeat && cpu.any_instruction && cpu.last_instruction == at)
+            ++iterations[side];
+        else
+            ++instructions[side];
+        cpu.last_instruction = at;
+        cpu.any_instruction = true;
+        reference(cpu, Kind::kInstruction, mode, at, length);
+        for (; slot < slots.size() && slots[slot].instruction == i; ++slot)
+            reference(cpu, Kind::kData, mode, batch.addresses[address++],
+                      std::uint64_t{1} << slots[slot].size_log2);
+        at += length;
+    }
+}
+
+void Replay::reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes) {
+    ++references.at(kind, mode, metadata_.side(address));
+    const std::uint64_t page_bytes = machine_.pages.base.bytes();
+    const std::uint64_t first_page = address / page_bytes * page_bytes;
+    touch(cpu, kind, mode, address);
+    for (std::uint64_t further = page_bytes; further < address - first_page + bytes; further += page_bytes)
+        touch(cpu, kind, mode, first_page + further);
+}
+
+void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address) {
+    const Side side = metadata_.side(address);
+    const bool kernel = side == Side::kKernel;
+    ++lookups.at(kind, mode, side);
+    const Translation wanted{.kernel = kernel,
+                             .space = kernel ? 0 : cpu.identifier,
+                             .page = address / machine_.pages.base.bytes()};
+    if (!cpu.tlbs[static_cast<std::size_t>(kind)]->look_up(wanted)) ++misses.at(kind, mode, side);
+}
+
+}  // namespace tlbscope::reference

@@ -1,0 +1,53 @@
+// Replays batches reference by reference through reference TLBs, the way DESIGN defines references and
+// touches.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "machine/machine.h"
+#include "recording/batch.h"
+#include "recording/metadata.h"
+#include "replay/counts.h"
+#include "support/reference_tlb.h"
+
+namespace tlbscope::reference {
+
+class Replay {
+  public:
+    Replay(const recording::Dictionary& dictionary, recording::Metadata metadata, machine::Machine machine);
+    void consume(const recording::Batch& batch);
+
+    replay::Counts references;
+    replay::Counts lookups;
+    replay::Counts misses;
+    std::uint64_t instructions[2] = {0, 0};
+    std::uint64_t iterations[2] = {0, 0};
+
+  private:
+    struct Cpu {
+        std::unique_ptr<Tlb> tlbs[2];
+        std::uint32_t space = 0;       // the process that runs
+        std::uint32_t identifier = 0;  // what its entries carry
+        std::deque<std::pair<std::uint32_t, std::uint32_t>>
+            owners;  // space and identifier, longest owner first
+        bool started = false;
+        std::uint64_t last_instruction = 0;
+        bool any_instruction = false;
+    };
+
+    Cpu& cpu(CpuId id);
+    [[nodiscard]] std::uint32_t process_of(std::uint64_t space) const;
+    void switch_to(Cpu& cpu, std::uint32_t space);
+    void execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordinal, std::size_t& address);
+    void reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes);
+    void touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address);
+
+    const recording::Dictionary* dictionary_;
+    recording::Metadata metadata_;
+    machine::Machine machine_;
+    std::map<std::uint32_t, Cpu> cpus_;
+};
+
+}  // namespace tlbscope::reference
