@@ -202,14 +202,5 @@ TEST_F(Download, NewestOfThoseKept) {
     EXPECT_EQ(find_kernel({}, {})->path, kernels / "9.9.10-cloud-amd64/vmlinuz");
 }
 
-TEST_F(Environment, KallsymsAreKeptByKernel) {
-    const Kernel one{.path = "a", .release = "1", .hash = "0123"};
-    const Kernel other{.path = "b", .release = "1", .hash = "4567"};
-    EXPECT_EQ(cached_kallsyms(one), std::nullopt);
-    ASSERT_TRUE(keep_kallsyms(one, "ffffffff81000000 T _stext\n"));
-    EXPECT_EQ(cached_kallsyms(one), "ffffffff81000000 T _stext\n");
-    EXPECT_EQ(cached_kallsyms(other), std::nullopt);
-}
-
 }  // namespace
 }  // namespace tlbscope::capture

@@ -38,6 +38,8 @@ Units whole_report() {
     add(units, kMessageCpu, "QEMU Virtual CPU");
     add(units, kMessageNotes, number(4) + number(3) + number(3) + std::string("GNU\0\x01\x02\xff\0", 8));
     add(units, kMessageModules, "");
+    add(units, kMessageKallsyms, "ffffffff81000000 T _st");
+    add(units, kMessageKallsyms, "ext\n");
     add(units, kMessageTasks, "1 1 100 init\n");
     add(units, kMessageCommand, number(80));
     add(units, kMessageStatus, number(7 << 8));
@@ -50,7 +52,6 @@ Units whole_report() {
     add(units, kMessageStderr, std::string("a\0b", 3));
     add(units, kMessageDropped, number(kMessageStderr) + number(9) + number(0));
     add(units, kMessageWarning, "cannot read x");
-    add(units, kMessageKallsyms, "ffffffff81000000 T _stext\n");
     add(units, 999, "a message of the future");
     add(units, kMessageDone, "");
     return units;
@@ -104,6 +105,21 @@ TEST(GuestReport, EveryPrefixIsUnderstoodButNotDone) {
         EXPECT_FALSE(report.done());
         EXPECT_EQ(report.units(), n);
     }
+}
+
+TEST(GuestReport, KallsymsAreCompleteWhenAnythingElseFollows) {
+    GuestReport report;
+    Units units;
+    add(units, kMessageHello, hello());
+    add(units, kMessageKallsyms, "a");
+    add(units, kMessageKallsyms, "b");
+    ASSERT_TRUE(report.feed(units));
+    EXPECT_FALSE(report.facts().has_all_kallsyms);
+    units.clear();
+    add(units, kMessageTasks, "");
+    ASSERT_TRUE(report.feed(units));
+    EXPECT_TRUE(report.facts().has_all_kallsyms);
+    EXPECT_EQ(report.facts().kallsyms, "ab");
 }
 
 TEST(GuestReport, BadFramingIsAnError) {

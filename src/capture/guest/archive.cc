@@ -74,7 +74,7 @@ void Archive::add_folder(const std::string& path, std::uint32_t mode, int depth)
     const std::string name = place(path);
     if (name.empty() || depth > kMostLinks) return;
     auto node = nodes_.find(name);
-    if (struct stat info {};
+    if (struct stat info{};
         node == nodes_.end() && ::lstat(("/" + name).c_str(), &info) == 0 && S_ISLNK(info.st_mode))
         node = nodes_.emplace(name, Node{.mode = S_IFLNK | 0777, .text = read_link("/" + name)}).first;
     if (node == nodes_.end() || !S_ISLNK(node->second.mode)) {
