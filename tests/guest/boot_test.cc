@@ -126,6 +126,15 @@ TEST(Boot, CommandThatPowersOffIsNamed) {
     EXPECT_TRUE(message.starts_with("the guest ended while the command ran")) << message;
 }
 
+TEST(Boot, CommandThatWritesMoreThanThereIsRoomFor) {
+    const Boot b =
+        boot({.command = {"dd", "if=/dev/zero", "of=file", "bs=1M", "count=2000"}, .memory_mib = 256});
+    ASSERT_EQ(b.error, "");
+    ASSERT_TRUE(b.facts.done) << b.console;
+    EXPECT_EQ(outcome(b.facts), "exited with status 1");
+    EXPECT_NE(b.facts.err.find("No space left on device"), std::string::npos) << b.facts.err;
+}
+
 TEST(Boot, ScriptWithItsInterpreter) {
     const auto folder = WorkFolder::create();
     ASSERT_TRUE(folder);
