@@ -70,7 +70,8 @@ Result<Session> record_program(const RecordOptions& options) {
     Session session;
     auto outcome =
         record(request, [&](const RecordOutcome& run, recording::Metadata& m) -> Result<std::string> {
-            m.outcome = ending_words(run.wait_status);
+            m.outcome =
+                run.limit_reached ? "was stopped after enough references" : ending_words(run.wait_status);
             if (run.interrupted) m.outcome = "was interrupted";
             if (run.forks != 0)
                 m.not_recorded.push_back(

@@ -221,8 +221,9 @@ Result<RecordOutcome> record(
                 auto done = take_channel(control, request);
                 if (!done) guest_error = done.error();
                 outcome.guest_done |= done && *done;
-                if (outcome.guest_done || !done || collector.limit_reached()) stop(SIGKILL);
+                if (outcome.guest_done || !done) stop(SIGKILL);
             }
+            if (collector.limit_reached()) stop(SIGKILL);
             if (interruptions != seen_interruptions) {
                 // A user program may want to end in its own way; the second time it has to.
                 outcome.interrupted = true;
