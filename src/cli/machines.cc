@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "core/numbers.h"
+#include "core/text.h"
 #include "machine/machine_file.h"
 
 namespace tlbscope::cli {
@@ -13,26 +14,6 @@ namespace {
 
 using machine::Machine;
 using Json = nlohmann::ordered_json;
-
-// Wraps at 100 columns and indents every line.
-std::string paragraph(const std::string& text, const std::string& indent) {
-    std::string out;
-    std::string line = indent;
-    std::size_t at = 0;
-    while (at < text.size()) {
-        auto end = text.find(' ', at);
-        if (end == std::string::npos) end = text.size();
-        const std::string word = text.substr(at, end - at);
-        if (line.size() > indent.size() && line.size() + 1 + word.size() > 100) {
-            out += line + "\n";
-            line = indent;
-        }
-        if (line.size() > indent.size()) line += ' ';
-        line += word;
-        at = end + 1;
-    }
-    return out + line + "\n";
-}
 
 std::string page_sizes(const Machine& machine) {
     std::string text;
@@ -56,11 +37,11 @@ std::string shown(const Machine& machine) {
     std::string text = fmt::format("{}: {}\n", machine.name, machine.title);
     const auto group = [&](const std::string& name, const std::string& facts, const std::string& source) {
         text += fmt::format("\n  {:<16} {}\n", name, facts);
-        text += paragraph(source, "                   ");
+        text += wrapped(source, "                   ");
     };
     group("addresses", fmt::format("{} bits", machine.address_bits), machine.source);
     group("clock",
-          fmt::format("{:g} MHz, {:g} cycles per instruction", machine.clock.hertz / 1e6,
+          fmt::format("{:g} MHz, {:g} cycles an instruction", machine.clock.hertz / 1e6,
                       machine.clock.cycles_per_instruction),
           machine.clock.source);
     group("pages", fmt::format("{}; base {}", page_sizes(machine), size_name(machine.pages.base.bytes())),

@@ -14,29 +14,28 @@ using format::put_varint;
 // Appends bits to a stream, least significant first.
 class BitWriter {
   public:
+    // `count` is 1 to 57 and the bits above it are zero.
     void put(std::uint64_t bits, unsigned count) {
         word_ |= bits << used_;
         used_ += count;
         if (used_ < 64) return;
-        flush_word();
+        words_.push_back(word_);
         used_ -= 64;
         word_ = used_ == 0 ? 0 : bits >> (count - used_);
     }
     std::vector<std::uint8_t> take() {
-        for (unsigned done = 0; done < used_; done += 8)
-            bytes_.push_back(static_cast<std::uint8_t>(word_ >> done));
+        if (used_ != 0) words_.push_back(word_);
+        std::vector<std::uint8_t> bytes(words_.size() * 8);
+        std::memcpy(bytes.data(), words_.data(), bytes.size());
+        if (used_ != 0) bytes.resize(bytes.size() - 8 + (used_ + 7) / 8);
+        words_.clear();
         word_ = 0;
         used_ = 0;
-        return std::exchange(bytes_, {});
+        return bytes;
     }
 
   private:
-    void flush_word() {
-        const auto at = bytes_.size();
-        bytes_.resize(at + 8);
-        std::memcpy(bytes_.data() + at, &word_, 8);
-    }
-    std::vector<std::uint8_t> bytes_;
+    std::vector<std::uint64_t> words_;
     std::uint64_t word_ = 0;
     unsigned used_ = 0;
 };
@@ -82,17 +81,50 @@ class ExecutionEncoder final : public Encoder {
     struct BlockState {
         std::uint32_t generation = 0;
         std::uint32_t successors[2] = {};
+        std::uint32_t first_slot = 0;
+        std::uint32_t slot_count = 0;
     };
     struct SlotState {
         std::uint64_t last = 0;
         std::uint64_t stride = 0;
+        std::uint32_t key = 0;  // of the access; here, since it is compared whenever the rest is used
+    };
+    // What is looked at first for each block.
+    struct Recent {
+        std::uint32_t id = DictionaryBuilder::kNone;  // entry that the translation's last execution had
+        std::uint32_t instructions = 0;
     };
 
-    void enter(std::uint32_t id);
+    void know_translations();
+    void know_entries();
+    // Asks for the states of the blocks to come: a large program's do not fit the second-level cache, and the buffer
+    // knows the future. A fifth less time on cc1.
+    void prefetch(std::span<const std::uint64_t> blocks) const {
+        constexpr std::size_t kAhead[] = {24, 16, 8};
+        if (blocks.size() <= kAhead[0]) return;
+        __builtin_prefetch(&recent_[static_cast<std::uint32_t>(blocks[kAhead[0]])]);
+        if (const std::uint32_t id = recent_[static_cast<std::uint32_t>(blocks[kAhead[1]])].id;
+            id != DictionaryBuilder::kNone)
+            __builtin_prefetch(&blocks_[id]);
+        if (const std::uint32_t id = recent_[static_cast<std::uint32_t>(blocks[kAhead[2]])].id;
+            id != DictionaryBuilder::kNone)
+            __builtin_prefetch(slots_.data() + blocks_[id].first_slot);
+    }
+    void enter(BlockState& state);
     void put_block(std::uint32_t id);
-    void put_access(SlotState& slot, std::uint64_t address);
+    void put_accesses(SlotState* slot, std::span<const std::uint64_t> addresses);
+    void put_miss(std::uint64_t difference);
     void put_odd(std::uint32_t translation, std::uint32_t begun, std::span<const std::uint32_t> keys,
                  std::span<const std::uint64_t> addresses);
+    // Whether the accesses are the entry's.
+    [[nodiscard]] bool has_shape(std::uint32_t id, std::span<const std::uint32_t> keys) const {
+        const BlockState& state = blocks_[id];
+        if (state.slot_count != keys.size()) return false;
+        const SlotState* slot = slots_.data() + state.first_slot;
+        for (std::size_t i = 0; i < keys.size(); ++i)
+            if (slot[i].key != keys[i]) return false;
+        return true;
+    }
     std::uint32_t entry_for(std::uint32_t translation, std::span<const std::uint32_t> keys,
                             std::span<const std::uint64_t> addresses, bool& odd);
     void note_early_end(std::uint32_t translation, const RawEvent& event, std::span<const std::uint32_t> keys,
@@ -100,8 +132,9 @@ class ExecutionEncoder final : public Encoder {
 
     DictionaryBuilder& dictionary_;
     ChunkInfo info_;
-    std::vector<BlockState> blocks_;
-    std::vector<SlotState> slots_;
+    std::vector<Recent> recent_;      // by translation
+    std::vector<BlockState> blocks_;  // by entry
+    std::vector<SlotState> slots_;    // by slot of the dictionary
     std::uint32_t generation_ = 1;
     std::uint32_t previous_ = DictionaryBuilder::kNone;
     std::uint64_t previous_miss_ = 0;
@@ -120,18 +153,30 @@ class ExecutionEncoder final : public Encoder {
     EventWriter events_;
 };
 
-void ExecutionEncoder::enter(std::uint32_t id) {
-    if (id >= blocks_.size()) {
-        blocks_.resize(dictionary_.entries().size());
-        slots_.resize(dictionary_.bases().size());
+void ExecutionEncoder::know_translations() {
+    while (recent_.size() < dictionary_.translations())
+        recent_.push_back(
+            {.instructions = dictionary_.instructions(static_cast<std::uint32_t>(recent_.size()))});
+}
+
+void ExecutionEncoder::know_entries() {
+    const auto keys = dictionary_.keys();
+    while (slots_.size() < keys.size()) slots_.push_back({.key = keys[slots_.size()]});
+    while (blocks_.size() < dictionary_.entries().size()) {
+        const DictionaryBuilder::Entry& entry = dictionary_.entries()[blocks_.size()];
+        blocks_.push_back({.first_slot = entry.first_key, .slot_count = entry.key_count});
     }
-    BlockState& state = blocks_[id];
-    if (state.generation == generation_) return;
-    state = {.generation = generation_, .successors = {DictionaryBuilder::kNone, DictionaryBuilder::kNone}};
-    const DictionaryBuilder::Entry& entry = dictionary_.entries()[id];
+}
+
+// The entry's first execution in this chunk: its predictors start afresh.
+void ExecutionEncoder::enter(BlockState& state) {
+    state.generation = generation_;
+    state.successors[0] = state.successors[1] = DictionaryBuilder::kNone;
     const auto bases = dictionary_.bases();
-    for (std::uint32_t s = entry.first_key; s < entry.first_key + entry.key_count; ++s)
-        slots_[s] = {bases[s], 0};
+    for (std::uint32_t s = state.first_slot; s < state.first_slot + state.slot_count; ++s) {
+        slots_[s].last = bases[s];
+        slots_[s].stride = 0;
+    }
 }
 
 void ExecutionEncoder::put_block(std::uint32_t id) {
@@ -153,13 +198,28 @@ void ExecutionEncoder::put_block(std::uint32_t id) {
     }
 }
 
-void ExecutionEncoder::put_access(SlotState& slot, std::uint64_t address) {
-    const std::uint64_t difference = address - slot.last;
-    const bool hit = difference == slot.stride;
-    slot.last = address;
-    slot.stride = difference;
-    hits_.put(hit ? 1 : 0, 1);
-    if (hit) return;
+void ExecutionEncoder::put_accesses(SlotState* slot, std::span<const std::uint64_t> addresses) {
+    constexpr std::size_t kGroup = 56;
+    for (std::size_t start = 0; start < addresses.size(); start += kGroup) {
+        const std::size_t count = std::min(addresses.size() - start, kGroup);
+        std::uint64_t hits = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::uint64_t address = addresses[start + i];
+            SlotState& state = slot[start + i];
+            const std::uint64_t difference = address - state.last;
+            state.last = address;
+            if (difference == state.stride) {
+                hits |= std::uint64_t{1} << i;
+            } else {
+                state.stride = difference;
+                put_miss(difference);
+            }
+        }
+        hits_.put(hits, static_cast<unsigned>(count));
+    }
+}
+
+void ExecutionEncoder::put_miss(std::uint64_t difference) {
     const std::uint64_t coded = format::zigzag(difference);
     if (coded == previous_miss_) {
         classes_.put(0, 2);
@@ -199,11 +259,13 @@ void ExecutionEncoder::put_odd(std::uint32_t translation, std::uint32_t begun,
 std::uint32_t ExecutionEncoder::entry_for(std::uint32_t translation, std::span<const std::uint32_t> keys,
                                           std::span<const std::uint64_t> addresses, bool& odd) {
     std::uint32_t id = odd ? dictionary_.any(translation) : dictionary_.find(translation, keys);
-    if (id != DictionaryBuilder::kNone) return id;
-    id = dictionary_.make(translation, keys, addresses);
-    if (id != DictionaryBuilder::kNone) return id;
-    odd = true;
-    return dictionary_.any(translation);
+    if (id == DictionaryBuilder::kNone) id = dictionary_.make(translation, keys, addresses);
+    if (id == DictionaryBuilder::kNone) {
+        odd = true;
+        id = dictionary_.any(translation);
+    }
+    know_entries();
+    return recent_[translation].id = id;
 }
 
 // Without an exact count, at least the instructions up to the last access began, and at most all.
@@ -228,50 +290,62 @@ bool ExecutionEncoder::consume(const RawBuffer& buffer, std::uint64_t limit) {
         info_.first_ticket = buffer.ticket;
         info_.time_ns = buffer.time_ns;
     }
+    know_translations();
+    know_entries();
     const std::uint64_t start = info_.executions;
-    const std::uint64_t begin_references = totals_.references();
+    std::uint64_t instructions = 0;
     auto event = buffer.events.begin();
     const std::size_t count = buffer.blocks.size();
-    for (std::size_t i = 0; i < count; ++i) {
-        const auto translation = static_cast<std::uint32_t>(buffer.blocks[i]);
-        const std::size_t first = buffer.blocks[i] >> 32;
-        const std::size_t behind = i + 1 < count ? buffer.blocks[i + 1] >> 32 : buffer.addresses.size();
+    std::size_t taken = 0;   // executions
+    std::size_t behind = 0;  // accesses made up to their end
+    bool reached = false;
+    const std::size_t first_access = count == 0 ? 0 : buffer.blocks[0] >> 32;
+    for (; taken < count; ++taken) {
+        prefetch(buffer.blocks.subspan(taken));
+        const auto translation = static_cast<std::uint32_t>(buffer.blocks[taken]);
+        const std::size_t first = buffer.blocks[taken] >> 32;
+        behind = taken + 1 < count ? buffer.blocks[taken + 1] >> 32 : buffer.addresses.size();
         const auto keys = buffer.keys.subspan(first, behind - first);
         const auto addresses = buffer.addresses.subspan(first, behind - first);
 
         bool odd = false;
-        const std::uint32_t all = dictionary_.instructions(translation);
-        std::uint32_t begun = all;
-        // Events up to the start of the block after this one: those within this execution tell whether it
-        // ended early.
-        for (; event != buffer.events.end() && event->position <= i + 1; ++event) {
-            if (event->type == kEarlyEnd) {
-                if (event->position == i + 1) {
-                    note_early_end(translation, *event, keys, begun);
-                    odd = true;
-                }
+        const Recent recent = recent_[translation];
+        std::uint32_t begun = recent.instructions;
+        // Events up to the start of the next block: those within this execution tell whether it ended early.
+        while (event != buffer.events.end() && event->position <= taken + 1) {
+            if (event->type == kEarlyEnd && event->position == taken + 1) {
+                note_early_end(translation, *event, keys, begun);
+                odd = true;
             } else if (event->type < kEarlyEnd) {
                 events_.put(start + event->position, static_cast<EventType>(event->type), event->a, event->b);
             }
+            ++event;
         }
-
-        const std::uint32_t id = entry_for(translation, keys, addresses, odd);
-        enter(id);
+        std::uint32_t id = recent.id;
+        if (odd || id == DictionaryBuilder::kNone || !has_shape(id, keys))
+            id = entry_for(translation, keys, addresses, odd);
+        BlockState& state = blocks_[id];
+        if (state.generation != generation_) enter(state);
         put_block(id);
-        if (odd) {
+        if (odd)
             put_odd(translation, begun, keys, addresses);
-        } else {
-            SlotState* slot = &slots_[dictionary_.entries()[id].first_key];
-            for (const std::uint64_t address : addresses) put_access(*slot++, address);
-        }
+        else
+            put_accesses(slots_.data() + state.first_slot, addresses);
         ++info_.executions;
-        info_.accesses += addresses.size();
-        info_.instructions += begun;
-        ++totals_.executions;
-        totals_.accesses += addresses.size();
-        totals_.instructions += begun;
-        if (totals_.references() - begin_references >= limit) return false;
+        instructions += begun;
+        if (instructions + (behind - first_access) >= limit) {
+            reached = true;
+            ++taken;
+            break;
+        }
     }
+    const std::size_t accesses = behind - std::min(behind, first_access);
+    info_.accesses += accesses;
+    info_.instructions += instructions;
+    totals_.executions += taken;
+    totals_.accesses += accesses;
+    totals_.instructions += instructions;
+    if (reached) return false;
     for (; event != buffer.events.end(); ++event)
         if (event->type < kEarlyEnd)
             events_.put(start + count, static_cast<EventType>(event->type), event->a, event->b);

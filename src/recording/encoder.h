@@ -52,6 +52,7 @@ class DictionaryBuilder {
                        std::span<const std::uint64_t> addresses);
 
     [[nodiscard]] std::span<const Entry> entries() const { return entries_; }
+    [[nodiscard]] std::span<const std::uint32_t> keys() const { return keys_; }  // of all entries' accesses
     [[nodiscard]] std::span<const std::uint64_t> bases() const { return bases_; }
     [[nodiscard]] std::uint16_t instructions(std::uint32_t translation) const {
         return translations_[translation].instructions;

@@ -16,8 +16,7 @@ BlockTable::BlockTable(const recording::Dictionary& dictionary, PageShift shift,
         if (kernel) entry.flags |= kKernelMode;
         if (block.starts_with_repeat) entry.flags |= kRepeat;
         runs_of(id, block.instructions, runs);
-        const Side side = kernel ? Side::kKernel : Side::kUser;
-        if (runs.size() != 1 || runs.front().page != entry.page || runs.front().side != side) {
+        if (runs.size() != 1) {
             entry.flags |= kSeveralRuns | static_cast<std::uint32_t>(first_run_.size() - 1) << kRunsShift;
             runs_.insert(runs_.end(), runs.begin(), runs.end());
             first_run_.push_back(static_cast<std::uint32_t>(runs_.size()));

@@ -38,6 +38,9 @@ std::vector<std::string> notes_of(const Ledger& ledger, const recording::Metadat
             "the recording keeps changes of page only: counts are exact, but repeated string instructions "
             "are not "
             "told from their iterations");
+    if (!ledger.full() && page_shift > 12)
+        notes.emplace_back(
+            "a reference across the end of a 4K page counts as two lookups, though pages are larger here");
     const std::size_t spaces = spaces_in(metadata);
     if (!ledger.full() && spaces > 1)
         notes.push_back(fmt::format("{} address spaces are not told apart at this granularity", spaces));

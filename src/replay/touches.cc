@@ -38,12 +38,13 @@ class TouchCollector::Pass {
                                     [](const recording::OddExecution& execution, std::uint32_t at) {
                                         return execution.ordinal < at;
                                     });
+        end_ = end;
         t_.fetches.count = 0;
         t_.fetches.make_room(end - at_);
         while (at_ < end) {
             const std::uint32_t stop = odd != batch_.odd.end() ? std::min(end, odd->ordinal) : end;
             plain(stop);
-            if (at_ < end) odd_execution(*odd++, end);
+            if (at_ < end) odd_execution(*odd++);
         }
         flush_fetched();
     }
@@ -89,7 +90,7 @@ class TouchCollector::Pass {
         }
     }
 
-    void special(std::uint32_t end) {
+    void special(std::uint32_t stop) {
         const std::uint32_t id = batch_.blocks[at_];
         const BlockEntry& entry = c_.blocks_->entries()[id];
         enter_mode(entry);
@@ -97,16 +98,30 @@ class TouchCollector::Pass {
         t_.first_access[at_] = access_;
         access_ += entry.accesses;
         if ((entry.flags & kSeveralRuns) != 0) {
-            several_runs(c_.blocks_->runs(entry), end);
+            several_runs(c_.blocks_->runs(entry));
         } else {
             fetched_ += entry.instructions;
             fetch(c_.key(entry.page, c_.mode_ == Mode::kKernel ? Side::kKernel : Side::kUser));
         }
         c_.remember_last(batch_, at_);
         ++at_;
+        if (entry.flags == ((entry.flags & kKernelMode) | kRepeat) && entry.instructions == 1)
+            iterate(entry, id, stop);
     }
 
-    void odd_execution(const recording::OddExecution& odd, std::uint32_t end) {
+    // Further iterations of the string instruction that just ran, all alike: kernels clear and copy pages
+    // with them.
+    void iterate(const BlockEntry& entry, std::uint32_t id, std::uint32_t stop) {
+        const std::uint32_t first = at_;
+        for (; at_ < stop && batch_.blocks[at_] == id; ++at_) {
+            t_.first_access[at_] = access_;
+            access_ += entry.accesses;
+        }
+        fetched_ += at_ - first;
+        c_.collected_.iterations[(entry.flags & kKernelMode) != 0 ? 1 : 0] += at_ - first;
+    }
+
+    void odd_execution(const recording::OddExecution& odd) {
         const std::uint32_t id = batch_.blocks[at_];
         const BlockEntry& entry = c_.blocks_->entries()[id];
         enter_mode(entry);
@@ -114,7 +129,7 @@ class TouchCollector::Pass {
         t_.first_access[at_] = access_;
         access_ += odd.slot_count;
         c_.blocks_->runs_of(id, odd.instructions, t_.runs);
-        several_runs(t_.runs, end);
+        several_runs(t_.runs);
         if (odd.instructions > 0) {
             const auto lengths = c_.dictionary_->lengths((*c_.dictionary_)[id]);
             std::uint64_t address = (*c_.dictionary_)[id].address.value();
@@ -142,8 +157,8 @@ class TouchCollector::Pass {
         ++c_.collected_.iterations[(entry.flags & kKernelMode) != 0 ? 1 : 0];
     }
 
-    void several_runs(std::span<const PageRun> runs, std::uint32_t end) {
-        t_.fetches.make_room(runs.size() + (end - at_));
+    void several_runs(std::span<const PageRun> runs) {
+        t_.fetches.make_room(runs.size() + (end_ - at_));
         for (const PageRun& run : runs) {
             c_.collected_.references.at(Kind::kInstruction, c_.mode_, run.side) += run.fetches;
             c_.collected_.lookups.at(Kind::kInstruction, c_.mode_, run.side) += run.lookups;
@@ -169,6 +184,7 @@ class TouchCollector::Pass {
     const recording::Batch& batch_;
     Touches& t_;
     std::uint32_t at_;
+    std::uint32_t end_ = 0;
     std::uint32_t access_;
     std::uint64_t fetched_ = 0;
 };

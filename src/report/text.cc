@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/numbers.h"
+#include "core/text.h"
 #include "report/report.h"
 
 namespace tlbscope::report {
@@ -27,6 +28,9 @@ class Text {
     }
     void fact(const std::string& name, const std::string& text) {
         line(fmt::format("{:<10} {}", name, text));
+    }
+    void paragraph(const std::string& bullet, const std::string& text) {
+        out_ += wrapped(text, std::string(bullet.size(), ' '), 100, bullet);
     }
     [[nodiscard]] std::string take() { return std::move(out_); }
 
@@ -82,7 +86,8 @@ void headings(Text& text, const Replay& replay, const Ledger& ledger) {
 void misses_table(Text& text, const Ledger& ledger) {
     const std::uint64_t fetches = ledger.references.of(Kind::kInstruction);
     const bool repeats = ledger.full() && ledger.instructions_total() != fetches;
-    std::vector<std::string> head{"user", "kernel", "total", "per 1000 instr"};
+    std::vector<std::string> head{"user", "kernel", "total",
+                                  ledger.full() ? "per 1000 instr" : "per 1000 fetches"};
     if (repeats) head.emplace_back("and iterations");
     text.row("misses by side", head, true);
     const auto row = [&](const std::string& name, std::uint64_t user, std::uint64_t kernel) {
@@ -125,10 +130,7 @@ void modes_table(Text& text, const Ledger& ledger) {
         for (const Side side : replay::kSides) {
             const std::uint64_t user = ledger.misses.at(kind, Mode::kUser, side);
             const std::uint64_t kernel = ledger.misses.at(kind, Mode::kKernel, side);
-            // Code runs on its own side; the other two rows are there only if something did otherwise.
-            if (kind == Kind::kInstruction && (side == Side::kUser ? kernel : user) == 0 &&
-                user + kernel == 0)
-                continue;
+            if (user + kernel == 0) continue;
             text.row(fmt::format("  {}, {} side", kind == Kind::kInstruction ? "instruction" : "data",
                                  side == Side::kUser ? "user" : "kernel"),
                      {grouped(user), grouped(kernel)});
@@ -141,12 +143,13 @@ void costs(Text& text, const Replay& replay, const Ledger& ledger) {
               fmt::format("{} misses x {} = {}, {} at {}", grouped(ledger.misses.total()),
                           ledger.machine.refill.cycles.value(), grouped(ledger.refill_cycles().value()),
                           seconds(share.refill_seconds), megahertz(share.clock)));
+    const double per_instruction = ledger.machine.clock.cycles_per_instruction;
     if (share.estimate)
         text.fact("share",
-                  fmt::format("{:.1f} % of the run, by estimate: {} fetches x {:g} cycles + refills; "
+                  fmt::format("{:.1f} % of the run, by estimate: {} fetches x {:g} {} + refills; "
                               "--elapsed SECONDS gives the real one",
                               share.fraction * 100, grouped(ledger.references.of(Kind::kInstruction)),
-                              ledger.machine.clock.cycles_per_instruction));
+                              per_instruction, per_instruction == 1 ? "cycle" : "cycles"));
     else
         text.fact("share", fmt::format("{:.1f} % of {} at {}", share.fraction * 100, seconds(*replay.elapsed),
                                        megahertz(share.clock)));
@@ -164,7 +167,7 @@ void one_ledger(Text& text, const Replay& replay, const Ledger& ledger) {
     if (ledger.notes.empty()) return;
     text.line();
     text.strong("notes");
-    for (const std::string& note : ledger.notes) text.line("  " + note);
+    for (const std::string& note : ledger.notes) text.paragraph("  - ", note);
 }
 
 void comparison(Text& text, const Replay& replay) {

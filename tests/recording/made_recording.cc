@@ -30,7 +30,7 @@ MadeRun random_run(std::uint64_t seed, std::size_t cpus, std::size_t blocks, std
     // The usual accesses of each block; some blocks have a second usual set.
     std::vector<std::vector<Access>> shapes;
     for (std::size_t b = 0; b < blocks; ++b) {
-        MadeBlock block{.address = (upto(4) == 0 ? 0xffffffff81000000U : 0x400000U) + upto(1U << 20) * 16};
+        MadeBlock block{.address = (upto(4) == 0 ? 0xffffffff81000000U : 0x400000U) + b * 131 + upto(32)};
         const std::size_t instructions = 1 + upto(6);
         for (std::size_t i = 0; i < instructions; ++i)
             block.lengths.push_back(static_cast<std::uint8_t>(1 + upto(15)));

@@ -52,7 +52,7 @@ TEST(Recording, RandomRunsComeBackAsTheyWere) {
 // More blocks than 16 bits number, more executions than a batch holds, more events than go between two batches.
 TEST(Recording, LargeRunComesBack) {
     const TestFolder folder;
-    const MadeRun run = random_run(7, 1, 70000, 300000);
+    const MadeRun run = random_run(7, 1, 120000, 400000);
     write_run(run, folder.file("a.rec"), Granularity::kFull, 16384, 8);
     auto recording = Recording::open(folder.file("a.rec"));
     ASSERT_TRUE(recording) << recording.error().message();

@@ -78,7 +78,7 @@ std::string kernel_command_line(const GuestRequest& request) {
     // QEMU.
     std::string line =
         "console=ttyS0 quiet panic=-1 nokaslr norandmaps random.trust_cpu=off random.trust_bootloader=off "
-        "tsc=reliable";
+        "tsc=reliable reboot=t";
     for (const std::string& argument : request.kernel_arguments) line += " " + argument;
     return line;
 }
@@ -89,7 +89,7 @@ std::vector<std::string> qemu_command_line(const GuestRequest& request, const Pr
                                   "-no-user-config",
                                   "-nodefaults",
                                   "-machine",
-                                  "microvm",
+                                  request.cpus == 1 ? "microvm" : "q35",
                                   "-cpu",
                                   kCpuModel,
                                   "-m",
