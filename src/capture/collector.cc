@@ -213,8 +213,8 @@ void Collector::take_buffer(const BufferHeader& header, std::uint32_t index) {
 
 bool Collector::poll() {
     bool any = false;
-    // Not until nothing is left: a guest that fills buffers as fast as they are encoded would never let the recorder
-    // look at anything else, such as ctrl-C.
+    // Not until nothing is left: a guest that fills buffers as fast as they are encoded would never let the
+    // recorder look at anything else, such as ctrl-C.
     for (std::uint32_t taken = 0; taken < kMostFull; ++taken) {
         // Buffers are taken from the lowest free one up, so no more are ever in use than this.
         const std::uint32_t used = std::min(kBufferCount, control_.next_cpu.load() + kMostFull + 8);
