@@ -154,6 +154,21 @@ TEST(Boot, KernelThatFindsNoAgent) {
     EXPECT_LT(b.seconds, 30) << "a panic must end QEMU";
 }
 
+// As much as the check lets pass must be unpacked whole.
+TEST(Boot, FilesThatJustFit) {
+    const auto folder = WorkFolder::create();
+    ASSERT_TRUE(folder);
+    const std::filesystem::path file = folder->path() / "zlast";
+    ASSERT_TRUE(write_text(file, ""));
+    for (const std::uint32_t memory : {256U, 512U}) {
+        std::filesystem::resize_file(file, std::uintmax_t{(memory - 96) / 3 - 7} << 20);
+        const Boot b = boot({.command = {"wc", "-c", file.string()}, .with = {file}, .memory_mib = memory});
+        ASSERT_EQ(b.error, "");
+        EXPECT_EQ(b.facts.out, std::to_string(std::filesystem::file_size(file)) + " " + file.string() + "\n")
+            << guest_failure(b.console, b.facts, b.state).message();
+    }
+}
+
 TEST(Boot, FilesThatDoNotFit) {
     const auto folder = WorkFolder::create();
     ASSERT_TRUE(folder);
@@ -163,7 +178,7 @@ TEST(Boot, FilesThatDoNotFit) {
     const Boot b = boot({.command = kDd, .with = {file}});
     EXPECT_NE(
         b.error.find(
-            " MiB of files do not fit in a guest with 512 MiB of memory; give it more with --memory 1024 "),
+            " MiB of files do not fit in a guest with 512 MiB of memory; give it more with --memory 1536 "),
         std::string::npos)
         << b.error;
 }

@@ -63,6 +63,10 @@ TEST(GuestFailure, EachHasAWordAndARemedy) {
               "the guest could not execute the command: No such file or directory; its interpreter or "
               "dynamic linker is "
               "missing there: add it with --with");
+    EXPECT_EQ(
+        said("[    0.5] Initramfs unpacking failed: write error\n", booting, facts),
+        "the guest has no room for its files (Initramfs unpacking failed: write error); give the guest more "
+        "memory with --memory 1024, or pack less with --with");
     facts.failure = "cannot enter /x: No such file or directory";
     EXPECT_EQ(said("", {}, facts),
               "the guest could not start the command: cannot enter /x: No such file or directory; pack what "
