@@ -9,7 +9,7 @@
  * runs, would put their own misses in the account.
  *
  * Configuration, from the folder /.tlbscope of the initramfs: argv and environment (each string ended by a
- * zero), program (path to execute), cwd, options (words).
+ * zero), program (path to execute), cwd.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -349,7 +349,6 @@ int main(void) {
         if (fd != console) dup2(console, fd);
 
     size_t size = 0;
-    const char* options = read_whole(FOLDER "/options", &size);
     const char* program = read_whole(FOLDER "/program", &size);
     const char* cwd = read_whole(FOLDER "/cwd", &size);
     char** argv = read_strings(FOLDER "/argv");
@@ -359,6 +358,9 @@ int main(void) {
     if (cpus > kMaxCpus) cpus = kMaxCpus;
 
     send_machine(cpus);
+    /* Before the command and in every run: the recorder needs the symbols to know where its window opens, and
+     * a run that left them out would not be the same run. */
+    send_file(kMessageKallsyms, "/proc/kallsyms");
     if (chdir(cwd) != 0) give_up("cannot enter", cwd);
     volatile int* exec_error =
         mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -392,7 +394,5 @@ int main(void) {
     perf_send(cpus);
     send_output(kMessageStdout, FOLDER "/stdout");
     send_output(kMessageStderr, FOLDER "/stderr");
-    /* Last, so that a run that needs them and one that does not are the same until here. */
-    if (strstr(options, "kallsyms=1")) send_file(kMessageKallsyms, "/proc/kallsyms");
     finish();
 }

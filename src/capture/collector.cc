@@ -220,8 +220,8 @@ bool Collector::poll() {
         const std::uint32_t used = std::min(kBufferCount, control_.next_cpu.load() + kMostFull + 8);
         std::uint32_t index = 0;
         while (index < used &&
-               !(control_.buffers[index].state.load(std::memory_order_acquire) == BufferState::kFull &&
-                 control_.buffers[index].ticket == next_ticket_))
+               (control_.buffers[index].state.load(std::memory_order_acquire) != BufferState::kFull ||
+                control_.buffers[index].ticket != next_ticket_))
             ++index;
         // A buffer's translations were told before it was handed over.
         take_translations();

@@ -127,8 +127,6 @@ Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
 
     auto kernel = find_kernel(request.kernel, request.progress);
     if (!kernel) return std::unexpected(kernel.error());
-    auto kallsyms = cached_kallsyms(*kernel);
-    order.wants_kallsyms = !kallsyms;
 
     if (request.progress) request.progress("packing the guest's files");
     const auto packing = pack(order, LibraryFinder::of_system());
@@ -143,7 +141,6 @@ Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
     PreparedGuest guest{.qemu = {},
                         .console_log = folder->path() / "console.log",
                         .kernel = std::move(*kernel),
-                        .kallsyms = std::move(kallsyms),
                         .cpu_model = kCpuModel,
                         .kernel_command_line = kernel_command_line(request),
                         .qemu_version = *version,
