@@ -54,6 +54,12 @@ class Dictionary {
     [[nodiscard]] std::span<const std::uint8_t> lengths(const Block& block) const {
         return std::span(lengths_).subspan(block.first_length, block.instructions);
     }
+    // Of an instruction by its index within the block.
+    [[nodiscard]] VirtAddr instruction_address(const Block& block, std::size_t index) const {
+        std::uint64_t offset = 0;
+        for (const std::uint8_t length : lengths(block).first(index)) offset += length;
+        return block.address + offset;
+    }
     [[nodiscard]] std::span<const std::uint8_t> code(const Block& block) const {
         return std::span(code_).subspan(block.first_code, block.bytes);
     }

@@ -7,19 +7,14 @@
 
 namespace tlbscope::replay {
 
-namespace {
-// Keeps the random choices of the arrays of different CPUs and kinds apart.
-std::uint64_t random_stream(CpuId cpu, Kind kind) {
-    return std::uint64_t{cpu.value()} * 2 + static_cast<std::uint64_t>(kind);
-}
-}  // namespace
-
 Engine::Engine(const recording::Dictionary& dictionary, const recording::Metadata& metadata,
-               std::vector<machine::Machine> machines)
+               std::vector<machine::Machine> machines, std::vector<Observer*> observers)
     : dictionary_(&dictionary),
       machines_(std::move(machines)),
+      observers_(std::move(observers)),
       kernel_base_(metadata.kernel_base),
       granularity_(metadata.granularity) {
+    observers_.resize(machines_.size());
     for (const recording::Space& space : metadata.spaces) spaces_.add(space.id, space.pid);
     for (std::size_t i = 0; i < machines_.size(); ++i) {
         const PageShift shift = machines_[i].pages.base;
@@ -39,6 +34,7 @@ Engine::Engine(const recording::Dictionary& dictionary, const recording::Metadat
 Engine::Cpu& Engine::cpu(CpuId id) {
     if (const auto known = cpus_.find(id.value()); known != cpus_.end()) return known->second;
     Cpu& fresh = cpus_[id.value()];
+    fresh.id = id;
     for (const Group& group : groups_) {
         fresh.groups.push_back({.collector = TouchCollector(*dictionary_, tables_.at(group.shift.value()),
                                                             group.shift, kernel_base_),
@@ -46,6 +42,7 @@ Engine::Cpu& Engine::cpu(CpuId id) {
                                 .mmus = {}});
         for (const std::size_t machine : group.machines) {
             Mmu mmu;
+            mmu.observer = observers_[machine];
             for (const Kind kind : kKinds)
                 mmu.tlbs[static_cast<std::size_t>(kind)] =
                     machine::make_tlb(machines_[machine].tlb(kind).geometry, random_stream(id, kind));
@@ -53,14 +50,23 @@ Engine::Cpu& Engine::cpu(CpuId id) {
         }
     }
     // Until the recording says otherwise a CPU runs the first space.
-    switch_space(fresh, spaces_.same_as(SpaceId(0)));
+    switch_space(fresh, SpaceId(0));
     return fresh;
 }
 
-void Engine::switch_space(Cpu& cpu, SpaceId space) {
+void Engine::switch_space(Cpu& cpu, SpaceId recorded) {
+    cpu.recorded = recorded;
+    cpu.space = spaces_.same_as(recorded);
     for (GroupState& group : cpu.groups) {
-        const addrspace::Asids::Switch to = group.asids.switch_to(space);
+        const addrspace::Asids::Switch to = group.asids.switch_to(cpu.space);
         group.collector.set_tag(to.tag);
+        for (const Mmu& mmu : group.mmus)
+            if (mmu.observer != nullptr)
+                mmu.observer->switching({.cpu = cpu.id,
+                                         .space = cpu.space,
+                                         .recorded = recorded,
+                                         .to = to,
+                                         .tlbs = {mmu.tlbs[0].get(), mmu.tlbs[1].get()}});
         if (!to.drop && !to.flush) continue;
         group.collector.forget_last();
         for (Mmu& mmu : group.mmus)
@@ -92,22 +98,22 @@ Result<void> Engine::consume(const recording::Batch& batch) {
                 : std::clamp(static_cast<std::uint32_t>(event->position), begin, blocks);
         if (end > begin) {
             std::uint32_t next = access;
-            for (GroupState& group : state.groups) {
-                auto collected = group.collector.collect(batch, begin, end, access, touches_);
+            for (std::size_t group = 0; group < groups_.size(); ++group) {
+                GroupState& members = state.groups[group];
+                auto collected = members.collector.collect(batch, begin, end, access, touches_);
                 if (!collected) return std::unexpected(collected.error());
                 next = *collected;
-                for (Mmu& mmu : group.mmus) {
-                    look_up(mmu, Kind::kInstruction, touches_.fetches, touches_.modes);
-                    look_up(mmu, Kind::kData, touches_.accesses, touches_.modes);
-                }
+                for (Mmu& mmu : members.mmus)
+                    look_up(state, groups_[group], mmu, {.batch = &batch, .begin = begin, .end = end});
             }
             begin = end;
             access = next;
         }
         if (event == batch.events.end()) break;
-        switch_space(state, spaces_.same_as(SpaceId(static_cast<std::uint32_t>(event->a))));
+        switch_space(state, SpaceId(static_cast<std::uint32_t>(event->a)));
         ++event;
     }
+    executions_ += blocks;
     if (access != batch.addresses.size())
         return fail("", "a batch holds more addresses than its blocks make accesses",
                     "the recording is damaged or was written by another version");
@@ -116,19 +122,46 @@ Result<void> Engine::consume(const recording::Batch& batch) {
 
 Result<void> Engine::consume(CpuId id, const recording::PageTouches& pages) {
     Cpu& state = cpu(id);
-    for (GroupState& group : state.groups) {
-        group.collector.collect(pages, touches_);
-        for (Mmu& mmu : group.mmus) {
-            look_up(mmu, Kind::kInstruction, touches_.fetches, touches_.modes);
-            look_up(mmu, Kind::kData, touches_.accesses, touches_.modes);
-        }
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+        GroupState& members = state.groups[group];
+        members.collector.collect(pages, touches_);
+        for (Mmu& mmu : members.mmus) look_up(state, groups_[group], mmu, {});
     }
+    executions_ += pages.touches.size();
     return {};
+}
+
+void Engine::look_up(const Cpu& cpu, const Group& group, Mmu& mmu, const Source& source) {
+    for (const Kind kind : kKinds) {
+        look_up(mmu, kind, kind == Kind::kInstruction ? touches_.fetches : touches_.accesses, touches_.modes);
+        if (mmu.observer != nullptr) tell(cpu, group, mmu, kind, source);
+    }
+}
+
+void Engine::tell(const Cpu& cpu, const Group& group, const Mmu& mmu, Kind kind, const Source& source) const {
+    const TouchList& list = kind == Kind::kInstruction ? touches_.fetches : touches_.accesses;
+    mmu.observer->looked_up({.cpu = cpu.id,
+                             .kind = kind,
+                             .shift = group.shift,
+                             .keys = list.valid(),
+                             .missed = std::span(missed_).first(missed_count_),
+                             .ordinals = std::span(list.ordinals).first(list.count),
+                             .modes = touches_.modes,
+                             .space = cpu.space,
+                             .recorded = cpu.recorded,
+                             .dictionary = dictionary_,
+                             .batch = source.batch,
+                             .first_access = touches_.first_access,
+                             .begin = source.begin,
+                             .end = source.end,
+                             .executions_before = executions_,
+                             .kernel_base = kernel_base_});
 }
 
 void Engine::look_up(Mmu& mmu, Kind kind, const TouchList& list, const std::vector<ModeRun>& modes) {
     if (missed_.size() < list.count) missed_.resize(list.count + list.count / 2);
     const std::size_t missed = mmu.tlbs[static_cast<std::size_t>(kind)]->run(list.valid(), missed_.data());
+    missed_count_ = missed;
     std::size_t run = 0;
     for (std::size_t i = 0; i < missed; ++i) {
         const std::uint32_t at = missed_[i];

@@ -22,15 +22,22 @@
 #include "recording/metadata.h"
 #include "recording/recording.h"
 #include "replay/ledger.h"
+#include "replay/observer.h"
 #include "replay/touches.h"
 
 namespace tlbscope::replay {
 
+// Keeps the random choices of the arrays of different CPUs and kinds apart.
+[[nodiscard]] constexpr std::uint64_t random_stream(CpuId cpu, Kind kind) {
+    return std::uint64_t{cpu.value()} * 2 + static_cast<std::uint64_t>(kind);
+}
+
 class Engine {
   public:
-    // The dictionary must outlive the engine and must not grow.
+    // The dictionary and the observers must outlive the engine, and the dictionary must not grow. `observers`
+    // is empty or has one, or none (nullptr), for each machine.
     Engine(const recording::Dictionary& dictionary, const recording::Metadata& metadata,
-           std::vector<machine::Machine> machines);
+           std::vector<machine::Machine> machines, std::vector<Observer*> observers = {});
 
     Result<void> consume(const recording::Batch& batch);
     // Touches of a page-granularity recording.
@@ -47,6 +54,7 @@ class Engine {
         std::array<std::unique_ptr<machine::Tlb>, 2> tlbs;  // by kind
         Counts misses;
         std::uint64_t pages_missed = 0;  // all page numbers that missed, or-ed together
+        Observer* observer = nullptr;
     };
     // Machines that see the same keys.
     struct Group {
@@ -60,16 +68,28 @@ class Engine {
         std::vector<Mmu> mmus;  // of the group's machines
     };
     struct Cpu {
+        CpuId id;
+        SpaceId space;     // that runs, as `spaces_` names it
+        SpaceId recorded;  // the same as the recording names it
         std::vector<GroupState> groups;
+    };
+    // Blocks [begin, end) of a batch; no batch at granularity page.
+    struct Source {
+        const recording::Batch* batch = nullptr;
+        std::uint32_t begin = 0;
+        std::uint32_t end = 0;
     };
 
     Cpu& cpu(CpuId id);
-    void switch_space(Cpu& cpu, SpaceId space);
+    void switch_space(Cpu& cpu, SpaceId recorded);
+    void look_up(const Cpu& cpu, const Group& group, Mmu& mmu, const Source& source);
     void look_up(Mmu& mmu, Kind kind, const TouchList& list, const std::vector<ModeRun>& modes);
+    void tell(const Cpu& cpu, const Group& group, const Mmu& mmu, Kind kind, const Source& source) const;
     [[nodiscard]] Ledger ledger_of(std::size_t group, std::size_t member) const;
 
     const recording::Dictionary* dictionary_;
     std::vector<machine::Machine> machines_;
+    std::vector<Observer*> observers_;
     std::uint64_t kernel_base_;
     recording::Granularity granularity_;
     addrspace::Spaces spaces_;
@@ -78,6 +98,8 @@ class Engine {
     std::map<std::uint32_t, Cpu> cpus_;
     Touches touches_;
     std::vector<std::uint32_t> missed_;
+    std::size_t missed_count_ = 0;  // of the last look-up
+    std::uint64_t executions_ = 0;  // of the batches before
     std::uint64_t invalidations_ = 0;
     std::uint64_t gaps_ = 0;
 };

@@ -58,6 +58,10 @@ Result<void> Ledger::verify() const {
                 check.at_most(references.at(kind, mode, side), lookups.at(kind, mode, side),
                               fmt::format("{} references are looked up, in every mode and side", name(kind)));
             }
+    if (causes)
+        for (const Kind kind : kKinds)
+            check.equal((*causes)[static_cast<std::size_t>(kind)].total(), misses.of(kind),
+                        fmt::format("{} misses by cause = {} misses", name(kind), name(kind)));
     check.equal(references.of(Kind::kInstruction), recorded.instructions,
                 "instruction fetches replayed = those the recording counts");
     check.equal(references.of(Kind::kData), recorded.accesses,

@@ -3,12 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "machine/machine.h"
 #include "recording/metadata.h"
+#include "replay/cause.h"
 #include "replay/counts.h"
 
 namespace tlbscope::replay {
@@ -48,6 +50,8 @@ struct Ledger {
     Counts lookups;
     Counts misses;
     std::vector<LevelCounts> levels;
+    // By kind, where the replay was asked for causes (explain/causes.h).
+    std::optional<std::array<CauseCounts, 2>> causes;
 
     std::uint64_t space_switches = 0;
     std::uint64_t asid_reuses = 0;

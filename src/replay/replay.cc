@@ -38,7 +38,7 @@ Result<std::vector<Ledger>> replay(const recording::Recording& recording,
         if (options.progress) options.progress(done, all);
     };
 
-    Engine engine(recording.dictionary(), recording.metadata(), machines);
+    Engine engine(recording.dictionary(), recording.metadata(), machines, options.observers);
     Result<void> replayed;
     if (recording.metadata().granularity == recording::Granularity::kPage) {
         replayed = replay_pages(recording, engine, chunk_done);

@@ -9,6 +9,7 @@
 #include "machine/machine.h"
 #include "recording/recording.h"
 #include "replay/ledger.h"
+#include "replay/observer.h"
 
 namespace tlbscope::replay {
 
@@ -16,6 +17,8 @@ struct Options {
     unsigned threads = 1;
     // Called now and then with the references replayed and those there are; may be empty.
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+    // Empty, or for each machine its observer or nullptr. Called on the calling thread.
+    std::vector<Observer*> observers;
 };
 
 // One ledger per machine, in order.

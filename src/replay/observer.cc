@@ -1,0 +1,80 @@
+#include "replay/observer.h"
+
+#include <algorithm>
+
+namespace tlbscope::replay {
+
+namespace {
+
+// Straight-line code meets each page once, so the first instruction with a byte on the page is the one whose
+// fetch looked it up.
+void locate_fetch(const Lookups& lookups, Miss& miss) {
+    const recording::Block& block = (*lookups.dictionary)[miss.block];
+    const auto lengths = lookups.dictionary->lengths(block);
+    std::uint64_t address = block.address.value();
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+        const std::uint64_t last = address + lengths[i] - (lengths[i] == 0 ? 0 : 1);
+        const bool begins = address >> lookups.shift.value() == miss.page;
+        if (begins || last >> lookups.shift.value() == miss.page) {
+            miss.instruction = static_cast<std::uint16_t>(i);
+            miss.address = begins ? address : miss.page << lookups.shift.value();
+            return;
+        }
+        address += lengths[i];
+    }
+}
+
+void locate_access(const Lookups& lookups, std::uint32_t at, std::uint32_t access, Miss& miss) {
+    const recording::Batch& batch = *lookups.batch;
+    const std::uint64_t address = batch.addresses[access];
+    miss.address =
+        address >> lookups.shift.value() == miss.page ? address : miss.page << lookups.shift.value();
+    const std::uint32_t offset = access - lookups.first_access[at];
+    const auto odd = std::lower_bound(batch.odd.begin(), batch.odd.end(), at,
+                                      [](const recording::OddExecution& execution, std::uint32_t wanted) {
+                                          return execution.ordinal < wanted;
+                                      });
+    miss.instruction = odd != batch.odd.end() && odd->ordinal == at
+                           ? batch.odd_slots[odd->first_slot + offset].instruction
+                           : lookups.dictionary->shape((*lookups.dictionary)[miss.block])[offset].instruction;
+}
+
+}  // namespace
+
+void locate(const Lookups& lookups, std::vector<Miss>& misses) {
+    misses.resize(lookups.missed.size());
+    std::size_t run = 0;
+    std::uint32_t at = lookups.begin;
+    const bool fetch = lookups.kind == Kind::kInstruction;
+    for (std::size_t i = 0; i < misses.size(); ++i) {
+        const std::uint64_t key = lookups.keys[lookups.missed[i]];
+        const std::uint32_t ordinal = lookups.ordinals[lookups.missed[i]];
+        while (run + 1 < lookups.modes.size() &&
+               ordinal >= (fetch ? lookups.modes[run + 1].first_block : lookups.modes[run + 1].first_access))
+            ++run;
+        Miss& miss = misses[i];
+        miss = {.kind = lookups.kind,
+                .mode = lookups.modes[run].mode,
+                .side = machine::tag_of(key) == addrspace::kGlobalTag ? Side::kKernel : Side::kUser,
+                .page = machine::page_of(key)};
+        miss.address = miss.page << lookups.shift.value();
+        miss.position = lookups.executions_before + ordinal;
+        if (lookups.batch == nullptr) continue;
+        if (fetch) {
+            at = ordinal;
+        } else {
+            // The last block that starts at or before this access is the one that makes it.
+            const auto first = lookups.first_access.begin();
+            at = static_cast<std::uint32_t>(std::upper_bound(first + at, first + lookups.end, ordinal) -
+                                            first - 1);
+        }
+        miss.block = lookups.batch->blocks[at];
+        miss.position = lookups.executions_before + at;
+        if (fetch)
+            locate_fetch(lookups, miss);
+        else
+            locate_access(lookups, at, ordinal, miss);
+    }
+}
+
+}  // namespace tlbscope::replay
