@@ -123,8 +123,16 @@ void read_symbols(Elf* elf, const std::vector<Section>& sections, const Section&
 }
 
 // Address of a slot of the global offset table -> the name of what its relocation looks up.
-std::map<std::uint64_t, std::string> slots_of(Elf* elf, const std::vector<Section>& sections) {
+// A slot whose function is chosen at start (an indirect function) has the name of the function that chooses.
+std::map<std::uint64_t, std::string> slots_of(Elf* elf, const std::vector<Section>& sections,
+                                              const std::vector<Symbol>& known) {
     std::map<std::uint64_t, std::string> slots;
+    std::map<std::uint64_t, std::string> choosers;
+    for (const Symbol& symbol : known)
+        if (symbol.binding != Binding::kLocal) {
+            std::string& name = choosers[symbol.start];
+            if (name.empty() || symbol.name.size() < name.size()) name = symbol.name;
+        }
     for (const Section& section : sections) {
         if (section.header.sh_type != SHT_RELA || (section.header.sh_flags & SHF_ALLOC) == 0 ||
             section.header.sh_entsize == 0 || section.header.sh_link >= sections.size())
@@ -137,8 +145,12 @@ std::map<std::uint64_t, std::string> slots_of(Elf* elf, const std::vector<Sectio
             GElf_Rela relocation;
             GElf_Sym symbol;
             if (gelf_getrela(data, static_cast<int>(i), &relocation) == nullptr) break;
-            if (GELF_R_SYM(relocation.r_info) == 0 ||
-                gelf_getsym(symbols, static_cast<int>(GELF_R_SYM(relocation.r_info)), &symbol) == nullptr)
+            if (GELF_R_SYM(relocation.r_info) == 0) {
+                const auto chooser = choosers.find(static_cast<std::uint64_t>(relocation.r_addend));
+                if (chooser != choosers.end()) slots.emplace(relocation.r_offset, chooser->second);
+                continue;
+            }
+            if (gelf_getsym(symbols, static_cast<int>(GELF_R_SYM(relocation.r_info)), &symbol) == nullptr)
                 continue;
             if (const char* name = elf_strptr(elf, table.header.sh_link, symbol.st_name))
                 slots.emplace(relocation.r_offset, name);
@@ -181,7 +193,7 @@ void read_stubs(Elf* elf, std::uint16_t machine, const std::vector<Section>& sec
     std::map<std::uint64_t, std::string> slots;
     for (const Section& section : sections) {
         if (!section.executable() || !section.name.starts_with(".plt")) continue;
-        if (slots.empty()) slots = slots_of(elf, sections);
+        if (slots.empty()) slots = slots_of(elf, sections, symbols);
         const std::span<const std::uint8_t> bytes = section.bytes();
         // Without entry size (.plt.got of some linkers): one jump of 6 bytes, padded to 8.
         const std::size_t entry = section.header.sh_entsize >= 8 ? section.header.sh_entsize : 8;

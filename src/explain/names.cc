@@ -32,6 +32,8 @@ constexpr std::uint64_t kPage = 4096;
 struct Function {
     std::string name;
     std::string_view object;
+    std::uint64_t start = 0;  // of its first part, in its table's addresses
+    std::uint64_t bytes = 0;
     bool unnamed = false;
     mutable std::once_flag shown_once;
     mutable std::string shown;
@@ -80,6 +82,7 @@ struct Names::State {
     std::vector<AddressRange> kernel_ranges;       // what each of them spans
     std::map<SpaceId, std::vector<Place>> places;  // by address, without overlap
     std::map<SpaceId, Ids> jits;
+    std::map<SpaceId, SpaceId> borrowed;  // by kernel thread
     KernelLayout layout{"", {}};
     StackPages stacks;
     std::map<SpaceId, AddressRange> heaps;
@@ -94,6 +97,11 @@ struct Names::State {
             function.object = object;
             function.unnamed = unnamed;
         }
+        table.for_each([&](std::uint64_t start, std::uint64_t end, std::uint32_t name) {
+            Function& function = functions[ids.first + name];
+            if (function.bytes == 0) function.start = start;
+            function.bytes += end - start;
+        });
         return ids;
     }
     std::string_view keep(std::string text) { return texts.emplace_back(std::move(text)); }
@@ -103,6 +111,7 @@ struct Names::State {
     Result<void> load_jit(const Metadata& metadata, const NameOptions& options);
     [[nodiscard]] const Place* place_of(SpaceId space, std::uint64_t address) const;
     [[nodiscard]] std::uint32_t kernel_function(std::uint64_t address) const;
+    [[nodiscard]] SpaceId space_with_maps(SpaceId space) const;
     [[nodiscard]] Name name_of_id(std::uint32_t id, std::string_view object) const;
 };
 
@@ -190,6 +199,10 @@ void Names::State::load_places(const Metadata& metadata) {
                                        .object = nullptr,
                                        .base = 0};
     }
+    if (!spaces.empty())
+        for (const recording::Space& space : metadata.spaces)
+            if (space.name.starts_with('[') && !spaces.contains(space.id))
+                borrowed[space.id] = spaces.begin()->first;
     for (auto& [space, ranges] : spaces) {
         std::unordered_map<const Object*, std::uint64_t> bases;
         std::vector<Place>& list = places[space];
@@ -279,6 +292,12 @@ const Place* Names::State::place_of(SpaceId space, std::uint64_t address) const 
     return address < place.end ? &place : nullptr;
 }
 
+// A kernel thread has no user addresses of its own; it runs on in the space of the task before it.
+SpaceId Names::State::space_with_maps(SpaceId space) const {
+    const auto other = borrowed.find(space);
+    return other == borrowed.end() ? space : other->second;
+}
+
 std::uint32_t Names::State::kernel_function(std::uint64_t address) const {
     for (std::size_t i = 0; i < kernel.size(); ++i)
         if (kernel_ranges[i].contains(address))
@@ -355,13 +374,62 @@ Name Names::function_at(SpaceId space, VirtAddr address) const {
     return state_->name_of_id(id, object);
 }
 
+Name Names::name_of(std::uint32_t function_id) const { return state_->name_of_id(function_id, {}); }
+
+std::uint64_t Names::bytes_of(std::uint32_t function_id) const {
+    return state_->functions[function_id].bytes;
+}
+
+std::vector<FunctionPlace> Names::functions_named(std::string_view name) const {
+    // arch/*/include/asm/syscall_wrapper.h (Linux 4.17 and later); the dot is of 64-bit PowerPC's ELFv1.
+    const auto is_kin = [&](const std::string& candidate) {
+        if (!name.starts_with("sys_")) return false;
+        for (const std::string_view prefix :
+             {"__x64_", "__ia32_", "__ia32_compat_", "__arm64_", "__powerpc_", "__riscv_", "."})
+            if (candidate.size() == prefix.size() + name.size() && candidate.starts_with(prefix) &&
+                candidate.ends_with(name))
+                return true;
+        return false;
+    };
+    const auto matches = [&](const Function& function) {
+        if (function.name == name || is_kin(function.name)) return true;
+        if (!function.name.starts_with("_Z") && !function.name.starts_with("_R")) return false;
+        const std::string shown = demangled(function.name);
+        return shown == name || std::string_view(shown).substr(0, shown.find('(')) == name;
+    };
+    std::vector<FunctionPlace> found;
+    const auto visit = [&](const Ids& ids, bool kernel, SpaceId space, std::uint64_t base) {
+        if (ids.table == nullptr) return;
+        for (std::uint32_t id = ids.first; id < ids.first + ids.table->names().size(); ++id)
+            if (state_->functions[id].bytes != 0 && matches(state_->functions[id]))
+                found.push_back({.kernel = kernel,
+                                 .space = space,
+                                 .start = VirtAddr(state_->functions[id].start + base),
+                                 .function_id = id});
+    };
+    for (const Ids& ids : state_->kernel) visit(ids, true, SpaceId(0), 0);
+    for (const auto& [space, places] : state_->places) {
+        const Object* last = nullptr;
+        for (const Place& place : places) {
+            if (place.object == nullptr || place.object == last) continue;
+            last = place.object;
+            const ObjectIds& ids = state_->object_ids.at(place.object);
+            visit(ids.named, false, space, place.base);
+            visit(ids.unnamed, false, space, place.base);
+        }
+        if (const auto jit = state_->jits.find(space); jit != state_->jits.end())
+            visit(jit->second, false, space, 0);
+    }
+    return found;
+}
+
 Region Names::region_of(SpaceId space, VirtAddr address) const {
     const std::uint64_t at = address.value();
     if (at >= state_->kernel_base) {
         const Region found = state_->stacks.kernel_region(at / kPage);
         return found != Region::kUnknown ? found : state_->layout.at(at);
     }
-    const Place* place = state_->place_of(space, at);
+    const Place* place = state_->place_of(state_->space_with_maps(space), at);
     if (place == nullptr)
         return state_->stacks.is_user_stack(space, at / kPage) ? Region::kUserStack : Region::kUnknown;
     if (place->executable) return Region::kUserText;

@@ -30,6 +30,14 @@ struct Name {
     bool unnamed = false;
 };
 
+// Where a function is: in the kernel, or in one space.
+struct FunctionPlace {
+    bool kernel = false;
+    SpaceId space;  // of a user function
+    VirtAddr start;
+    std::uint32_t function_id = 0;
+};
+
 struct NameOptions {
     std::vector<std::filesystem::path> debug_folders;  // searched before /usr/lib/debug
     std::filesystem::path sysroot;                     // files of the recording are below this folder
@@ -53,6 +61,12 @@ class Names {
     [[nodiscard]] Name function_at(SpaceId space, VirtAddr address) const;
     [[nodiscard]] Region region_of(SpaceId space, VirtAddr address) const;
 
+    [[nodiscard]] Name name_of(std::uint32_t function_id) const;
+    // Bytes of all its parts.
+    [[nodiscard]] std::uint64_t bytes_of(std::uint32_t function_id) const;
+    // Functions of this name, mangled or not, and the system call wrappers of a sys_NAME: __x64_sys_NAME,
+    // __ia32_sys_NAME, __arm64_sys_NAME ... In every space that has them.
+    [[nodiscard]] std::vector<FunctionPlace> functions_named(std::string_view name) const;
     // Ids are below this.
     [[nodiscard]] std::uint32_t function_count() const;
     [[nodiscard]] std::span<const std::string> warnings() const;
