@@ -9,7 +9,7 @@
  * runs, would put their own misses in the account.
  *
  * Configuration, from the folder /.tlbscope of the initramfs: argv and environment (each string ended by a
- * zero), program (path to execute), cwd, options (words).
+ * zero), program (path to execute), cwd.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,6 +29,7 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,8 @@
 #include "tlbscope/mark.h"
 
 #define FOLDER "/.tlbscope"
+/* A file system of its own, where messages fit when the command has filled the root. */
+#define OUTPUT FOLDER "/output"
 enum { kMaxCpus = 64, kMaxStrings = 4096 };
 
 static void put32(unsigned char* to, uint32_t v) {
@@ -163,7 +166,8 @@ static int proc_value(const char* path, const char* key, char* value, size_t siz
 static void mount_all(void) {
     static const struct {
         const char *type, *at;
-    } mounts[] = {{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/dev/shm"}};
+    } mounts[] = {
+        {"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/dev/shm"}, {"tmpfs", OUTPUT}};
     for (unsigned i = 0; i < sizeof mounts / sizeof *mounts; ++i) {
         mkdir(mounts[i].at, 0755);
         if (mount(mounts[i].type, mounts[i].at, mounts[i].type, 0, NULL) != 0 && errno != EBUSY)
@@ -174,9 +178,18 @@ static void mount_all(void) {
     symlink("/proc/self/fd/0", "/dev/stdin");
     symlink("/proc/self/fd/1", "/dev/stdout");
     symlink("/proc/self/fd/2", "/dev/stderr");
-    /* The root of an initramfs, and so the command's folder, is a tmpfs; it may fill half the memory unless
-     * told. */
-    if (mount("rootfs", "/", "rootfs", MS_REMOUNT, "size=90%") != 0) warn("cannot enlarge", "/");
+    /* The root of an initramfs, and so the command's folder, is a tmpfs. It may fill half the memory unless
+     * told: give it four fifths of what is free, so that a command that writes too much is told so before
+     * memory runs out. */
+    struct statfs fs;
+    struct sysinfo info;
+    char size[64];
+    if (statfs("/", &fs) == 0 && sysinfo(&info) == 0) {
+        const uint64_t used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+        snprintf(size, sizeof size, "size=%lluk",
+                 (unsigned long long)((used + (uint64_t)info.freeram * info.mem_unit / 5 * 4) >> 10));
+        if (mount("rootfs", "/", "rootfs", MS_REMOUNT, size) != 0) warn("cannot enlarge", "/");
+    }
 }
 
 static void send_machine(int cpus) {
@@ -327,8 +340,8 @@ static void arm(void) {
 
 static void child(const char* program, char** argv, char** environment, volatile int* exec_error) {
     int in = open("/dev/null", O_RDONLY);
-    int out = open(FOLDER "/stdout", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
-    int err = open(FOLDER "/stderr", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    int out = open(OUTPUT "/stdout", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    int err = open(OUTPUT "/stderr", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
     if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0) {
         *exec_error = errno;
         _exit(127);
@@ -349,7 +362,6 @@ int main(void) {
         if (fd != console) dup2(console, fd);
 
     size_t size = 0;
-    const char* options = read_whole(FOLDER "/options", &size);
     const char* program = read_whole(FOLDER "/program", &size);
     const char* cwd = read_whole(FOLDER "/cwd", &size);
     char** argv = read_strings(FOLDER "/argv");
@@ -359,6 +371,9 @@ int main(void) {
     if (cpus > kMaxCpus) cpus = kMaxCpus;
 
     send_machine(cpus);
+    /* Before the command and in every run: the recorder needs the symbols to know where its window opens, and
+     * a run that left them out would not be the same run. */
+    send_file(kMessageKallsyms, "/proc/kallsyms");
     if (chdir(cwd) != 0) give_up("cannot enter", cwd);
     volatile int* exec_error =
         mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -390,9 +405,7 @@ int main(void) {
     else
         send32(kMessageStatus, (uint32_t)status);
     perf_send(cpus);
-    send_output(kMessageStdout, FOLDER "/stdout");
-    send_output(kMessageStderr, FOLDER "/stderr");
-    /* Last, so that a run that needs them and one that does not are the same until here. */
-    if (strstr(options, "kallsyms=1")) send_file(kMessageKallsyms, "/proc/kallsyms");
+    send_output(kMessageStdout, OUTPUT "/stdout");
+    send_output(kMessageStderr, OUTPUT "/stderr");
     finish();
 }

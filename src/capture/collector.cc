@@ -213,13 +213,15 @@ void Collector::take_buffer(const BufferHeader& header, std::uint32_t index) {
 
 bool Collector::poll() {
     bool any = false;
-    for (;;) {
+    // Not until nothing is left: a guest that fills buffers as fast as they are encoded would never let the
+    // recorder look at anything else, such as ctrl-C.
+    for (std::uint32_t taken = 0; taken < kMostFull; ++taken) {
         // Buffers are taken from the lowest free one up, so no more are ever in use than this.
         const std::uint32_t used = std::min(kBufferCount, control_.next_cpu.load() + kMostFull + 8);
         std::uint32_t index = 0;
         while (index < used &&
-               !(control_.buffers[index].state.load(std::memory_order_acquire) == BufferState::kFull &&
-                 control_.buffers[index].ticket == next_ticket_))
+               (control_.buffers[index].state.load(std::memory_order_acquire) != BufferState::kFull ||
+                control_.buffers[index].ticket != next_ticket_))
             ++index;
         // A buffer's translations were told before it was handed over.
         take_translations();
@@ -231,10 +233,12 @@ bool Collector::poll() {
         control_.full.fetch_sub(1, std::memory_order_acq_rel);
         futex_wake(&control_.room);
     }
+    return any;
 }
 
 void Collector::drain() {
-    poll();
+    while (poll()) {
+    }
     // Whatever is full and out of sequence: QEMU died between taking a ticket and handing over.
     std::vector<std::uint32_t> left;
     for (std::uint32_t i = 0; i < kBufferCount; ++i)

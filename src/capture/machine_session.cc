@@ -81,14 +81,10 @@ struct Conversation {
     bool configured = false;
     std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 
-    [[nodiscard]] const std::string& kallsyms() const {
-        return guest.kallsyms ? *guest.kallsyms : report.facts().kallsyms;
-    }
-
     Result<void> configure(Control& control) {
-        if (configured || kallsyms().empty()) return {};
+        if (configured || !report.facts().has_all_kallsyms) return {};
         configured = true;
-        const KernelSymbols symbols(kallsyms());
+        const KernelSymbols symbols(report.facts().kallsyms);
         const auto range = symbols.find("__switch_to_asm");
         control.switch_start = range.start;
         control.switch_end = range.end;
@@ -234,13 +230,7 @@ Result<Session> record_machine(const RecordOptions& options) {
             if (auto checked = check_window(options, run); !checked) return checked;
             describe(talk, options, run, m);
             session.metadata = m;
-            if (!facts.kallsyms.empty()) {
-                // A cache that cannot be written costs the next run a second, nothing else.
-                if (auto kept = keep_kallsyms(guest->kernel, facts.kallsyms); !kept)
-                    m.not_recorded.push_back(
-                        "(the kernel's symbols could not be kept: " + kept.error().message() + ")");
-            }
-            return talk.kallsyms();
+            return talk.report.facts().kallsyms;
         });
     if (!outcome) return std::unexpected(outcome.error());
     session.outcome = std::move(*outcome);

@@ -53,7 +53,7 @@ Result<std::filesystem::path> search_path(const std::string& name) {
     const char* path = std::getenv("PATH");
     std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
     for (std::string folder; std::getline(folders, folder, ':');)
-        if (const auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
+        if (auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
             executable(candidate))
             return candidate;
     return fail(name, "there is no such program in PATH", "check the name or give its path");

@@ -78,13 +78,13 @@ Result<Session> record_program(const RecordOptions& options) {
                     fmt::format("{} forked child{} (use --system to record every process)", run.forks,
                                 run.forks == 1 ? "" : "ren"));
             if (run.execs != 0 && !run.exited)
-                m.not_recorded.push_back(
+                m.not_recorded.emplace_back(
                     "the program that this one replaced itself by with exec (use --system)");
             if (run.limit_reached)
                 m.not_recorded.push_back(fmt::format("everything after the first {} references (--max-refs)",
                                                      options.most_references));
             if (m.cpus > 1)
-                m.not_recorded.push_back(
+                m.not_recorded.emplace_back(
                     "the exact interleaving of the threads: each is a CPU of its own, ordered by buffers");
             auto checked = check_window(options, run);
             if (checked) session.metadata = m;

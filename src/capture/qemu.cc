@@ -1,13 +1,13 @@
 #include "capture/qemu.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -18,7 +18,7 @@ Result<std::filesystem::path> find_qemu(const std::string& name) {
     const char* path = std::getenv("PATH");
     std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
     for (std::string folder; std::getline(folders, folder, ':');) {
-        const auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
+        auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
         if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     }
     const bool system = name.starts_with("qemu-system-");
@@ -53,7 +53,7 @@ Result<std::filesystem::path> find_plugin() {
     static constexpr const char* kName = "libtlbscope-plugin.so";
     if (const char* chosen = std::getenv("TLBSCOPE_PLUGIN"); chosen != nullptr) return chosen;
     for (const char* folder : {".", "../lib/tlbscope", "../lib"}) {
-        const auto candidate = program_folder() / folder / kName;
+        auto candidate = program_folder() / folder / kName;
         if (std::filesystem::exists(candidate)) return candidate;
     }
     return fail(kName, "tlbscope's QEMU plugin is not beside the program", "build or install tlbscope whole");
@@ -94,6 +94,7 @@ Result<pid_t> spawn(const Spawn& what) {
         if (!what.log.empty()) {
             const int null = ::open("/dev/null", O_RDONLY);
             const int log = ::open(what.log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+            if (null < 0 || log < 0) ::_exit(127);
             ::dup2(null, 0);
             ::dup2(log, 1);
             ::dup2(log, 2);

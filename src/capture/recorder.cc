@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -223,7 +222,8 @@ Result<RecordOutcome> record(
                 outcome.guest_done |= done && *done;
                 if (outcome.guest_done || !done) stop(SIGKILL);
             }
-            if (collector.limit_reached()) stop(SIGKILL);
+            // Enough references, or nowhere to write them: waiting for the command's end would gain nothing.
+            if (control.stop_requested.load(std::memory_order_acquire) != 0) stop(SIGKILL);
             if (interruptions != seen_interruptions) {
                 // A user program may want to end in its own way; the second time it has to.
                 outcome.interrupted = true;

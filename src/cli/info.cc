@@ -203,10 +203,10 @@ std::string csv(const nlohmann::json& all) {
         [&](const std::string& prefix, const nlohmann::json& value) {
             if (value.is_object()) {
                 for (const auto& [key, part] : value.items())
-                    flatten(prefix.empty() ? key : prefix + "." + key, part);
+                    flatten(prefix.empty() ? key : fmt::format("{}.{}", prefix, key), part);
             } else if (value.is_number() || value.is_boolean()) {
-                names += (names.empty() ? "" : ",") + prefix;
-                values += (values.empty() ? "" : ",") + value.dump();
+                names.append(names.empty() ? "" : ",").append(prefix);
+                values.append(values.empty() ? "" : ",").append(value.dump());
             }
         };
     flatten("", all);

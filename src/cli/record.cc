@@ -126,7 +126,8 @@ Command record_command() {
             app.add_option("--memory", options->memory, "with --system: memory of the guest")
                 ->capture_default_str();
             app.add_option("--with", options->with,
-                           "with --system: a file or folder that the command needs, packed at its own place");
+                           "with --system: a file or folder that the command needs, packed at its own place")
+                ->allow_extra_args(false);  // one each, or it would take the -- before the command
             app.add_option("--kernel", options->kernel,
                            "with --system: a kernel image instead of the distribution's");
             app.add_option("--append", options->record.kernel_arguments,

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "explain/causes.h"
 #include "machine/machine_file.h"
 #include "recording/recording.h"
 #include "replay/replay.h"
@@ -20,6 +21,7 @@ struct Options {
     std::optional<std::uint64_t> max_misses;
     std::string elapsed;
     std::string clock;
+    bool causes = false;
     std::shared_ptr<Format> format = std::make_shared<Format>(Format::kText);
     std::shared_ptr<unsigned> threads = std::make_shared<unsigned>(1);
     std::shared_ptr<ProgressMode> progress = std::make_shared<ProgressMode>(ProgressMode::kAuto);
@@ -64,10 +66,11 @@ Result<Exit> run(const Options& options, Console& console) {
                           .clock = *clock};
     {
         Progress progress("replaying", *options.progress);
-        auto ledgers = replay::replay(
-            *recording, *machines,
-            {.threads = *options.threads,
-             .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); }});
+        const replay::Options how{
+            .threads = *options.threads,
+            .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); }};
+        auto ledgers = options.causes ? explain::replay_with_causes(*recording, *machines, how)
+                                      : replay::replay(*recording, *machines, how);
         if (!ledgers) return std::unexpected(ledgers.error());
         report.ledgers = std::move(*ledgers);
     }
@@ -126,6 +129,7 @@ Command replay_command() {
                 app.add_option("--elapsed", options->elapsed, "seconds the run took on the real machine")
                     ->type_name("SECONDS");
                 app.add_option("--clock", options->clock, "that machine's clock, e.g. 48M")->type_name("HZ");
+                app.add_flag("--causes", options->causes, "say why the misses happened as well");
                 add_format_options(app, options->format);
                 add_threads_option(app, options->threads);
                 add_progress_option(app, options->progress);

@@ -119,23 +119,31 @@ constexpr Kernels kKernels{"avx2", find, portable::find_least, portable::collaps
 
 namespace avx512 {
 
+// A mask as a number. Written out because GCC 12, short of registers, keeps the result of its own conversion
+// in memory: it stores the mask's one byte there and loads four.
+__attribute__((always_inline)) TLBSCOPE_AVX512 inline unsigned bits_of(__mmask8 mask) {
+    unsigned bits = 0;
+    __asm__("kmovb %1, %0" : "=r"(bits) : "k"(mask));
+    return bits;
+}
+
 TLBSCOPE_AVX512 std::size_t find(const std::uint64_t* keys, std::size_t count, std::uint64_t key) {
     const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(key));
     std::size_t i = 0;
     for (; i + 32 <= count; i += 32) {
         const std::uint64_t* at = keys + i;
-        const auto a = static_cast<unsigned>(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at), wanted));
-        const auto b = static_cast<unsigned>(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at + 8), wanted));
-        const auto c = static_cast<unsigned>(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at + 16), wanted));
-        const auto d = static_cast<unsigned>(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at + 24), wanted));
+        const unsigned a = bits_of(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at), wanted));
+        const unsigned b = bits_of(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at + 8), wanted));
+        const unsigned c = bits_of(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at + 16), wanted));
+        const unsigned d = bits_of(_mm512_cmpeq_epi64_mask(_mm512_loadu_si512(at + 24), wanted));
         if (const unsigned bits = a | b << 8 | c << 16 | d << 24; bits != 0)
             return i + static_cast<std::size_t>(__builtin_ctz(bits));
     }
     for (; i < count; i += 8) {
         const std::size_t left = count - i;
         const auto lanes = static_cast<__mmask8>(left >= 8 ? 0xff : (1u << left) - 1);
-        const auto bits = static_cast<unsigned>(
-            _mm512_mask_cmpeq_epi64_mask(lanes, _mm512_maskz_loadu_epi64(lanes, keys + i), wanted));
+        const unsigned bits =
+            bits_of(_mm512_mask_cmpeq_epi64_mask(lanes, _mm512_maskz_loadu_epi64(lanes, keys + i), wanted));
         if (bits != 0) return i + static_cast<std::size_t>(__builtin_ctz(bits));
     }
     return count;
@@ -173,8 +181,8 @@ TLBSCOPE_AVX512 Collapsed collapse(const std::uint64_t* addresses, std::size_t c
         _mm512_storeu_si512(keys + result.count, _mm512_maskz_compress_epi64(changed, key));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(ordinals + result.count),
                             _mm256_maskz_compress_epi32(changed, ordinal));
-        result.count += static_cast<std::size_t>(__builtin_popcount(changed));
-        result.kernel_side += static_cast<std::uint64_t>(__builtin_popcount(kernel));
+        result.count += static_cast<std::size_t>(__builtin_popcount(bits_of(changed)));
+        result.kernel_side += static_cast<std::uint64_t>(__builtin_popcount(bits_of(kernel)));
         ordinal = _mm256_add_epi32(ordinal, _mm256_set1_epi32(8));
         before = key;
     }
@@ -199,8 +207,7 @@ TLBSCOPE_AVX512 std::size_t near_page_end(const std::uint64_t* addresses, std::s
         const std::size_t left = count - i;
         const auto lanes = static_cast<__mmask8>(left >= 8 ? 0xff : (1u << left) - 1);
         const __m512i at = _mm512_maskz_loadu_epi64(lanes, addresses + i);
-        auto bits =
-            static_cast<unsigned>(_mm512_mask_cmpgt_epu64_mask(lanes, _mm512_and_epi64(at, mask), above));
+        auto bits = bits_of(_mm512_mask_cmpgt_epu64_mask(lanes, _mm512_and_epi64(at, mask), above));
         for (; bits != 0; bits &= bits - 1)
             ordinals[found++] =
                 static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(__builtin_ctz(bits));

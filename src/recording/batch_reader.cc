@@ -206,7 +206,10 @@ bool BatchReader::State::decode(std::size_t wanted, std::size_t& decoded, std::s
             OddExecution execution{.ordinal = static_cast<std::uint32_t>(n)};
             if (!read_odd(execution)) return false;
             odd.push_back(execution);
-            if (execution.instructions > recording.dictionary[id].instructions) return false;
+            const std::uint16_t instructions = recording.dictionary[id].instructions;
+            if (execution.instructions == 0 || execution.instructions > instructions) return false;
+            for (std::size_t s = execution.first_slot; s < odd_slots.size(); ++s)
+                if (odd_slots[s].instruction >= instructions) return false;
             std::copy(odd_addresses.begin(), odd_addresses.end(), out);
             out += execution.slot_count;
             if (odd_slots.size() > 0x8000) {

@@ -97,8 +97,8 @@ class ExecutionEncoder final : public Encoder {
 
     void know_translations();
     void know_entries();
-    // Asks for the states of the blocks to come: a large program's do not fit the second-level cache, and the buffer
-    // knows the future. A fifth less time on cc1.
+    // Asks for the states of the blocks to come: a large program's do not fit the second-level cache, and the
+    // buffer knows the future. A fifth less time on cc1.
     void prefetch(std::span<const std::uint64_t> blocks) const {
         constexpr std::size_t kAhead[] = {24, 16, 8};
         if (blocks.size() <= kAhead[0]) return;

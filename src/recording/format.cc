@@ -59,7 +59,7 @@ struct FreeDecompressor {
 
 std::vector<std::uint8_t> compress(std::span<const std::uint8_t> raw, int level) {
     // A context costs more to make than a small stream costs to compress.
-    thread_local const std::unique_ptr<ZSTD_CCtx, FreeCompressor> context(ZSTD_createCCtx());
+    thread_local std::unique_ptr<ZSTD_CCtx, FreeCompressor> context(ZSTD_createCCtx());
     std::vector<std::uint8_t> out(ZSTD_compressBound(raw.size()));
     const std::size_t n =
         ZSTD_compressCCtx(context.get(), out.data(), out.size(), raw.data(), raw.size(), level);
@@ -68,7 +68,7 @@ std::vector<std::uint8_t> compress(std::span<const std::uint8_t> raw, int level)
 }
 
 bool decompress(std::span<const std::uint8_t> frame, std::uint8_t* raw, std::size_t raw_bytes) {
-    thread_local const std::unique_ptr<ZSTD_DCtx, FreeDecompressor> context(ZSTD_createDCtx());
+    thread_local std::unique_ptr<ZSTD_DCtx, FreeDecompressor> context(ZSTD_createDCtx());
     return ZSTD_decompressDCtx(context.get(), raw, raw_bytes, frame.data(), frame.size()) == raw_bytes;
 }
 

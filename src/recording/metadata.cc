@@ -52,8 +52,14 @@ std::string to_json(const Metadata& m) {
 }
 
 Result<Metadata> metadata_from_json(const std::string& text, const std::string& where) {
-    const json j = json::parse(text, nullptr, false);
-    if (!j.is_object()) return fail(where, "the recording's metadata is not readable", "record again");
+    // All numbers are whole; converting another could overflow.
+    bool fractions = false;
+    const auto look = [&](int, json::parse_event_t, const json& value) {
+        fractions |= value.is_number_float();
+        return true;
+    };
+    const json j = json::parse(text, look, false);
+    if (!j.is_object() || fractions) return fail(where, "the recording's metadata is not readable", "record again");
     Metadata m;
     try {
         m.tool_version = j.value("tool_version", "");

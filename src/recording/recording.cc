@@ -13,7 +13,6 @@ namespace tlbscope::recording {
 
 namespace {
 
-using format::ChunkHeader;
 using format::ChunkKind;
 using format::Cursor;
 
@@ -152,8 +151,8 @@ std::unexpected<Error> damaged(const std::string& where, const std::string& what
                 "record again or use a good copy");
 }
 
-// A replay of a long recording must not fill memory with the file: what has been decompressed can go. It comes back
-// from the file should anyone ask again.
+// A replay of a long recording must not fill memory with the file: what has been decompressed can go. It
+// comes back from the file should anyone ask again.
 static void release_pages(std::span<const std::uint8_t> bytes) {
     constexpr std::uintptr_t kPageBytes = 4096;
     const auto start = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kPageBytes - 1) & ~(kPageBytes - 1);
@@ -167,7 +166,7 @@ Result<void> read_streams(const Recording::State& state, std::size_t chunk, Stre
     if (format::hash(at.payload) != at.header.payload_hash)
         return damaged(where, "a chunk's checksum does not match");
     Cursor in(at.payload);
-    in.take(5 * 8);
+    in.take(kChunkFixedBytes - 8);
     streams.entries_needed = in.get<std::uint32_t>();
     const auto count = in.get<std::uint32_t>();
     if (in.failed() || count > 64 || at.payload.size() < kChunkFixedBytes + std::size_t{count} * 8)

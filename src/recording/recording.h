@@ -52,6 +52,8 @@ class BatchReader {
     ~BatchReader();
     BatchReader(BatchReader&&) noexcept;
     BatchReader& operator=(BatchReader&&) noexcept;
+    BatchReader(const BatchReader&) = delete;
+    BatchReader& operator=(const BatchReader&) = delete;
     // Moves on to another chunk of the same recording and keeps the working memory.
     void restart(std::size_t chunk);
     // The next batch, valid until the following call; nothing at the chunk's end; an error when the chunk is
@@ -71,6 +73,8 @@ class Recording {
     static Result<Recording> open(const std::filesystem::path& path);
     Recording(Recording&&) noexcept;
     Recording& operator=(Recording&&) noexcept;
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
     ~Recording();
 
     [[nodiscard]] const std::filesystem::path& path() const;

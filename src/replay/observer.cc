@@ -6,18 +6,23 @@ namespace tlbscope::replay {
 
 namespace {
 
-// Straight-line code meets each page once, so the first instruction with a byte on the page is the one whose
-// fetch looked it up.
+// Straight-line code meets each page of a side once, so the first instruction with a byte there is the one
+// whose fetch looked it up.
 void locate_fetch(const Lookups& lookups, Miss& miss) {
     const recording::Block& block = (*lookups.dictionary)[miss.block];
     const auto lengths = lookups.dictionary->lengths(block);
+    const unsigned shift = lookups.shift.value();
+    const auto is_it = [&](std::uint64_t at) {
+        return at >> shift == miss.page && (at >= lookups.kernel_base) == (miss.side == Side::kKernel);
+    };
     std::uint64_t address = block.address.value();
     for (std::size_t i = 0; i < lengths.size(); ++i) {
         const std::uint64_t last = address + lengths[i] - (lengths[i] == 0 ? 0 : 1);
-        const bool begins = address >> lookups.shift.value() == miss.page;
-        if (begins || last >> lookups.shift.value() == miss.page) {
+        const std::uint64_t further = last >> shift
+                                                  << shift;  // where the next page begins, if it reaches that
+        if (is_it(address) || (last >> shift != address >> shift && is_it(further))) {
             miss.instruction = static_cast<std::uint16_t>(i);
-            miss.address = begins ? address : miss.page << lookups.shift.value();
+            miss.address = is_it(address) ? address : further;
             return;
         }
         address += lengths[i];

@@ -54,6 +54,12 @@ void rows(const Ledger& ledger, const Replay& replay, std::string& out) {
         csv.row("instructions", "", "", name, ledger.instructions[i]);
         csv.row("iterations", "", "", name, ledger.iterations[i]);
     }
+    if (ledger.causes)
+        for (const replay::Cause cause : replay::kCauses)
+            for (const Kind kind : replay::kKinds)
+                csv.row(fmt::format("misses_{}", name_of(cause)).c_str(),
+                        kind == Kind::kInstruction ? "instruction" : "data", "", "",
+                        (*ledger.causes)[static_cast<std::size_t>(kind)][cause]);
     csv.row("refill_cycles", "instruction", "", "", ledger.refill_cycles(Kind::kInstruction).value());
     csv.row("refill_cycles", "data", "", "", ledger.refill_cycles(Kind::kData).value());
     const Share share = share_of(ledger, replay.elapsed, replay.clock);

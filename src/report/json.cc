@@ -75,6 +75,14 @@ Json as_json(const Ledger& ledger, const Replay& replay) {
                                   {"replaced", level.evicted},
                                   {"dropped", level.dropped}});
     json["causes"] = Json::object();
+    if (ledger.causes)
+        for (const replay::Cause cause : replay::kCauses) {
+            const std::string word(name_of(cause));
+            json["causes"][word] = (*ledger.causes)[0][cause] + (*ledger.causes)[1][cause];
+            for (const Kind kind : replay::kKinds)
+                json["causes_by_kind"][name(kind)][word] =
+                    (*ledger.causes)[static_cast<std::size_t>(kind)][cause];
+        }
     const Share share = share_of(ledger, replay.elapsed, replay.clock);
     json["cycles"] = {{"refill", ledger.refill_cycles().value()},
                       {"refill_instruction", ledger.refill_cycles(Kind::kInstruction).value()},

@@ -137,6 +137,17 @@ void modes_table(Text& text, const Ledger& ledger) {
         }
 }
 
+void causes_table(Text& text, const Ledger& ledger) {
+    if (!ledger.causes) return;
+    text.row("misses by cause", {"instruction", "data", "total"}, true);
+    for (const replay::Cause cause : replay::kCauses) {
+        const std::uint64_t fetches = (*ledger.causes)[0][cause];
+        const std::uint64_t accesses = (*ledger.causes)[1][cause];
+        text.row(fmt::format("  {}", name_of(cause)),
+                 {grouped(fetches), grouped(accesses), grouped(fetches + accesses)});
+    }
+}
+
 void costs(Text& text, const Replay& replay, const Ledger& ledger) {
     const Share share = share_of(ledger, replay.elapsed, replay.clock);
     text.fact("cycles",
@@ -164,6 +175,7 @@ void one_ledger(Text& text, const Replay& replay, const Ledger& ledger) {
     misses_table(text, ledger);
     references_table(text, ledger);
     modes_table(text, ledger);
+    causes_table(text, ledger);
     if (ledger.notes.empty()) return;
     text.line();
     text.strong("notes");

@@ -66,7 +66,6 @@ Boot boot(const GuestRequest& request) {
     result.channel = read_text(folder + "/channel").value_or("");
     result.marks = read_text(folder + "/marks").value_or("");
     result.switches = read_switches(read_text(folder + "/switches").value_or(""));
-    result.kept_kallsyms = guest->kallsyms;
     result.kernel = guest->kernel;
     result.host_files = guest->host_files;
 

@@ -20,7 +20,6 @@ struct Boot {
     GuestState state;
     std::vector<CpuSwitches> switches;
     std::map<std::string, std::filesystem::path> host_files;
-    std::optional<std::string> kept_kallsyms;
     Kernel kernel;
     double seconds = 0;
 };

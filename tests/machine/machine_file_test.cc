@@ -64,6 +64,14 @@ TEST(MachineFile, EveryShippedMachineLoadsUnderItsOwnName) {
     }
 }
 
+TEST(MachineFile, TheManualsExampleLoads) {
+    const std::string manual = *read_text(MANUAL);
+    const auto start = manual.find("```toml\n") + 8;
+    const auto machine = parse_machine(manual.substr(start, manual.find("```", start) - start), "m.toml");
+    ASSERT_TRUE(machine) << machine.error().message();
+    EXPECT_EQ(machine->tlb(Kind::kData).geometry.sets(), 32u);
+}
+
 TEST(MachineFile, AMisspeltKeyIsNamedWithTheRightOne) {
     const std::string text = edited("entries = 32", "entires = 32");
     EXPECT_EQ(complaint(text),

@@ -12,7 +12,9 @@ Replay::Cpu& Replay::cpu(CpuId id) {
         for (const Kind kind : replay::kKinds) {
             const auto i = static_cast<std::size_t>(kind);
             state.tlbs[i] = std::make_unique<Tlb>(machine_.tlb(kind).geometry, id.value() * 2 + i);
+            state.causes[i] = std::make_unique<Causes>(machine_.tlb(kind).geometry);
         }
+        state.id = id.value();
         switch_to(state, process_of(0));
         state.started = true;
     }
@@ -35,7 +37,10 @@ void Replay::switch_to(Cpu& cpu, std::uint32_t space) {
     cpu.space = space;
     if (machine_.asids.count == 0) {
         if (cpu.started)
-            for (const auto& tlb : cpu.tlbs) tlb->flush_all();
+            for (const std::size_t kind : {0, 1}) {
+                cpu.causes[kind]->flush_all(*cpu.tlbs[kind]);
+                cpu.tlbs[kind]->flush_all();
+            }
         return;
     }
     for (const auto& [owner, identifier] : cpu.owners)
@@ -48,7 +53,10 @@ void Replay::switch_to(Cpu& cpu, std::uint32_t space) {
     } else {
         cpu.identifier = cpu.owners.front().second;
         cpu.owners.pop_front();
-        for (const auto& tlb : cpu.tlbs) tlb->drop_space(cpu.identifier);
+        for (const std::size_t kind : {0, 1}) {
+            cpu.causes[kind]->drop_space(cpu.identifier, *cpu.tlbs[kind]);
+            cpu.tlbs[kind]->drop_space(cpu.identifier);
+        }
     }
     cpu.owners.emplace_back(space, cpu.identifier);
 }
@@ -85,31 +93,48 @@ void Replay::execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordina
             ++instructions[side];
         cpu.last_instruction = at;
         cpu.any_instruction = true;
-        reference(cpu, Kind::kInstruction, mode, at, length);
+        reference(cpu, Kind::kInstruction, mode, at, length, at);
         for (; slot < slots.size() && slots[slot].instruction == i; ++slot)
             reference(cpu, Kind::kData, mode, batch.addresses[address++],
-                      std::uint64_t{1} << slots[slot].size_log2);
+                      std::uint64_t{1} << slots[slot].size_log2, at);
         at += length;
     }
+    ++executions_;
 }
 
-void Replay::reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes) {
+void Replay::reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes,
+                       std::uint64_t instruction) {
     ++references.at(kind, mode, metadata_.side(address));
     const std::uint64_t page_bytes = machine_.pages.base.bytes();
     const std::uint64_t first_page = address / page_bytes * page_bytes;
-    touch(cpu, kind, mode, address);
+    touch(cpu, kind, mode, address, instruction);
     for (std::uint64_t further = page_bytes; further < address - first_page + bytes; further += page_bytes)
-        touch(cpu, kind, mode, first_page + further);
+        touch(cpu, kind, mode, first_page + further, instruction);
 }
 
-void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address) {
+void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t instruction) {
     const Side side = metadata_.side(address);
     const bool kernel = side == Side::kKernel;
+    const auto i = static_cast<std::size_t>(kind);
+    ++touches;
     ++lookups.at(kind, mode, side);
-    const Translation wanted{.kernel = kernel,
-                             .space = kernel ? 0 : cpu.identifier,
-                             .page = address / machine_.pages.base.bytes()};
-    if (!cpu.tlbs[static_cast<std::size_t>(kind)]->look_up(wanted)) ++misses.at(kind, mode, side);
+    const std::uint64_t page = address / machine_.pages.base.bytes();
+    const Translation wanted{.kernel = kernel, .space = kernel ? 0 : cpu.identifier, .page = page};
+    const Translation named{.kernel = kernel, .space = kernel ? 0 : cpu.space, .page = page};
+    const bool hit = cpu.tlbs[i]->look_up(wanted);
+    const auto cause = cpu.causes[i]->touch(named, wanted, hit);
+    if (hit) return;
+    ++misses.at(kind, mode, side);
+    log.push_back({.cpu = cpu.id,
+                   .kind = kind,
+                   .mode = mode,
+                   .side = side,
+                   .process = named.space,
+                   .page = page,
+                   .address = address,
+                   .instruction = instruction,
+                   .execution = executions_,
+                   .cause = *cause});
 }
 
 }  // namespace tlbscope::reference

@@ -10,9 +10,25 @@
 #include "recording/batch.h"
 #include "recording/metadata.h"
 #include "replay/counts.h"
+#include "support/reference_causes.h"
 #include "support/reference_tlb.h"
 
 namespace tlbscope::reference {
+
+// A miss and all that is said about it.
+struct MissRecord {
+    std::uint32_t cpu = 0;
+    Kind kind = Kind::kInstruction;
+    Mode mode = Mode::kUser;
+    Side side = Side::kUser;
+    std::uint32_t process = 0;  // of user pages
+    std::uint64_t page = 0;
+    std::uint64_t address = 0;      // of the reference's first byte on the page
+    std::uint64_t instruction = 0;  // address of the one that made it
+    std::uint64_t execution = 0;    // of all CPUs, from 0
+    replay::Cause cause = replay::Cause::kCompulsory;
+    friend bool operator==(const MissRecord&, const MissRecord&) = default;
+};
 
 class Replay {
   public:
@@ -24,10 +40,14 @@ class Replay {
     replay::Counts misses;
     std::uint64_t instructions[2] = {0, 0};
     std::uint64_t iterations[2] = {0, 0};
+    std::vector<MissRecord> log;
+    std::uint64_t touches = 0;
 
   private:
     struct Cpu {
         std::unique_ptr<Tlb> tlbs[2];
+        std::unique_ptr<Causes> causes[2];
+        std::uint32_t id = 0;
         std::uint32_t space = 0;       // the process that runs
         std::uint32_t identifier = 0;  // what its entries carry
         std::deque<std::pair<std::uint32_t, std::uint32_t>>
@@ -41,13 +61,15 @@ class Replay {
     [[nodiscard]] std::uint32_t process_of(std::uint64_t space) const;
     void switch_to(Cpu& cpu, std::uint32_t space);
     void execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordinal, std::size_t& address);
-    void reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes);
-    void touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address);
+    void reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes,
+                   std::uint64_t instruction);
+    void touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t instruction);
 
     const recording::Dictionary* dictionary_;
     recording::Metadata metadata_;
     machine::Machine machine_;
     std::map<std::uint32_t, Cpu> cpus_;
+    std::uint64_t executions_ = 0;
 };
 
 }  // namespace tlbscope::reference

@@ -22,6 +22,13 @@ bool Tlb::look_up(const Translation& wanted) {
     return false;
 }
 
+bool Tlb::holds(const Translation& wanted) const {
+    for (const auto& set : sets_)
+        for (const auto& entry : set)
+            if (entry && entry->translation == wanted) return true;
+    return false;
+}
+
 std::size_t Tlb::victim(Set& set, std::size_t set_number) {
     const std::size_t usable = geometry_.ways - geometry_.reserved;
     switch (geometry_.replacement) {

@@ -27,6 +27,7 @@ class Tlb {
 
     // True when it hits. A miss loads the translation.
     bool look_up(const Translation& wanted);
+    [[nodiscard]] bool holds(const Translation& wanted) const;
     void drop_space(std::uint32_t space);
     void flush_all();
 

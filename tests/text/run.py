@@ -33,7 +33,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent.parent
-TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 300
 
 
 class Step:

@@ -70,17 +70,20 @@ std::string Archive::place(const std::string& path, int depth) {
     return done;
 }
 
-void Archive::add_folder(const std::string& path, std::uint32_t mode) {
+void Archive::add_folder(const std::string& path, std::uint32_t mode, int depth) {
     const std::string name = place(path);
-    if (name.empty()) return;
-    const auto node = nodes_.find(name);
-    if (node != nodes_.end() && S_ISLNK(node->second.mode)) {
-        std::filesystem::path target = node->second.text;
-        if (target.is_relative()) target = std::filesystem::path("/" + name).parent_path() / target;
-        add_folder(target.string(), mode);
+    if (name.empty() || depth > kMostLinks) return;
+    auto node = nodes_.find(name);
+    if (struct stat info{};
+        node == nodes_.end() && ::lstat(("/" + name).c_str(), &info) == 0 && S_ISLNK(info.st_mode))
+        node = nodes_.emplace(name, Node{.mode = S_IFLNK | 0777, .text = read_link("/" + name)}).first;
+    if (node == nodes_.end() || !S_ISLNK(node->second.mode)) {
+        put(name, Node{.mode = S_IFDIR | mode});
         return;
     }
-    put(name, Node{.mode = S_IFDIR | mode});
+    std::filesystem::path target = node->second.text;
+    if (target.is_relative()) target = std::filesystem::path("/" + name).parent_path() / target;
+    add_folder(target.string(), mode, depth + 1);
 }
 
 void Archive::add_text(const std::string& path, std::string text, std::uint32_t mode) {

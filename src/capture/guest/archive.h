@@ -16,7 +16,8 @@ namespace tlbscope::capture {
 
 class Archive {
   public:
-    void add_folder(const std::string& path, std::uint32_t mode = 0755);
+    // Where the host has a link of this name, the link and the folder behind it.
+    void add_folder(const std::string& path, std::uint32_t mode = 0755) { add_folder(path, mode, 0); }
     void add_text(const std::string& path, std::string text, std::uint32_t mode);
     void add_link(const std::string& path, const std::string& target);
     void add_character_device(const std::string& path, std::uint32_t major, std::uint32_t minor);
@@ -48,6 +49,7 @@ class Archive {
     };
     // The name of `path` after the links of its folders; makes the folders that are missing.
     std::string place(const std::string& path, int depth = 0);
+    void add_folder(const std::string& path, std::uint32_t mode, int depth);
     void put(const std::string& path, Node node) { nodes_[path] = std::move(node); }
 
     std::map<std::string, Node> nodes_;  // by name without the leading slash

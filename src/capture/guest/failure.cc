@@ -65,6 +65,9 @@ Error guest_failure(const std::string& console_log, const GuestFacts& facts, con
     const std::string more_memory = fmt::format("give the guest more memory with --memory {}",
                                                 state.memory_mib == 0 ? 1024 : state.memory_mib * 2);
 
+    if (const std::string line = line_with(console, "Initramfs unpacking failed"); !line.empty())
+        return failure("the guest has no room for its files (" + line + ")",
+                       more_memory + ", or pack less with --with");
     if (facts.failure)
         return failure("the guest could not start the command: " + *facts.failure,
                        "pack what it needs with --with");
@@ -75,9 +78,6 @@ Error guest_failure(const std::string& console_log, const GuestFacts& facts, con
                            ? "its interpreter or dynamic linker is missing there: add it with --with"
                        : *facts.exec_error == ENOMEM ? more_memory
                                                      : "check that the file is an executable for x86_64");
-    if (const std::string line = line_with(console, "Initramfs unpacking failed"); !line.empty())
-        return failure("the guest has no room for its files (" + line + ")",
-                       more_memory + ", or pack less with --with");
     if (!line_with(console, "System is deadlocked on memory").empty() ||
         !line_with(console, "Out of memory and no killable processes").empty())
         return failure("the guest ran out of memory", more_memory);

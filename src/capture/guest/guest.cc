@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 constexpr const char* kQemu = "qemu-system-x86_64";
 constexpr const char* kCpuModel = "qemu64";
 // What the kernel and the agent take before the command has anything, in MiB.
-constexpr std::uint64_t kKernelMib = 128;
+constexpr std::uint64_t kKernelMib = 96;
+constexpr std::uint32_t kLeastMemoryMib = 128;
 
 Result<fs::path> find_agent() {
     std::error_code code;
@@ -49,11 +50,11 @@ Result<std::string> qemu_version() {
     return version->output.substr(start, version->output.find_first_of(" \n", start) - start);
 }
 
-// The archive lies in memory twice while the kernel unpacks it, and its files may fill nine tenths of the
-// memory.
+// While the kernel unpacks it, the archive lies in memory twice, and its files may take half of what the
+// archive itself leaves (the limit of a tmpfs that nobody has set one for).
 Result<void> check_memory(std::uint64_t archive, std::uint32_t memory_mib) {
     const std::uint64_t mib = (archive >> 20) + 1;
-    const std::uint64_t wanted = 2 * mib + kKernelMib;
+    const std::uint64_t wanted = 3 * mib + kKernelMib;
     if (wanted <= memory_mib) return {};
     return fail(
         "", fmt::format("{} MiB of files do not fit in a guest with {} MiB of memory", mib, memory_mib),
@@ -66,10 +67,10 @@ Result<void> check(const GuestRequest& request) {
     if (request.cpus < 1 || request.cpus > 64)
         return std::unexpected(Error{"", fmt::format("a guest cannot have {} CPUs", request.cpus),
                                      "use 1 to 64", ErrorClass::kUsage});
-    if (request.memory_mib < kKernelMib)
+    if (request.memory_mib < kLeastMemoryMib)
         return std::unexpected(
             Error{"", fmt::format("{} MiB of memory are too few to boot", request.memory_mib),
-                  fmt::format("use at least --memory {}", kKernelMib), ErrorClass::kUsage});
+                  fmt::format("use at least --memory {}", kLeastMemoryMib), ErrorClass::kUsage});
     return {};
 }
 
@@ -127,8 +128,6 @@ Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
 
     auto kernel = find_kernel(request.kernel, request.progress);
     if (!kernel) return std::unexpected(kernel.error());
-    auto kallsyms = cached_kallsyms(*kernel);
-    order.wants_kallsyms = !kallsyms;
 
     if (request.progress) request.progress("packing the guest's files");
     const auto packing = pack(order, LibraryFinder::of_system());
@@ -143,7 +142,6 @@ Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
     PreparedGuest guest{.qemu = {},
                         .console_log = folder->path() / "console.log",
                         .kernel = std::move(*kernel),
-                        .kallsyms = std::move(kallsyms),
                         .cpu_model = kCpuModel,
                         .kernel_command_line = kernel_command_line(request),
                         .qemu_version = *version,

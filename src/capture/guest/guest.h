@@ -32,8 +32,7 @@ struct PreparedGuest {
     std::vector<std::string> qemu;      // command line without -plugin
     std::filesystem::path console_log;  // what the guest prints on its console
     Kernel kernel;
-    std::optional<std::string> kallsyms;  // when kept from an earlier run; else the guest sends them
-    std::string target = "x86_64";        // QEMU's name of the architecture
+    std::string target = "x86_64";  // QEMU's name of the architecture
     std::string cpu_model;
     std::string kernel_command_line;
     std::string qemu_version;  // "7.2.22"

@@ -136,20 +136,20 @@ Result<Kernel> download(const fs::path& kernels, const Progress& progress) {
     return keep(file, kernels, *work);
 }
 
-Result<fs::path> folder_in_cache(const char* name) {
+Result<fs::path> kernels_in_cache() {
     auto cache = cache_folder();
     if (!cache) return std::unexpected(cache.error());
     std::error_code code;
-    fs::create_directories(*cache / name, code);
-    if (code) return system_error((*cache / name).string(), "cannot create", code.value());
-    return *cache / name;
+    fs::create_directories(*cache / "kernels", code);
+    if (code) return system_error((*cache / "kernels").string(), "cannot create", code.value());
+    return *cache / "kernels";
 }
 
 }  // namespace
 
 Result<Kernel> find_kernel(const std::optional<fs::path>& file, const Progress& progress) {
     if (file) return describe(*file);
-    const auto kernels = folder_in_cache("kernels");
+    const auto kernels = kernels_in_cache();
     if (!kernels) return std::unexpected(kernels.error());
     if (const auto kept = newest_in_cache(*kernels)) return describe(*kept);
     if (const auto installed = newest_in_boot()) {
@@ -159,20 +159,6 @@ Result<Kernel> find_kernel(const std::optional<fs::path>& file, const Progress& 
         // An unreadable /boot is no reason to stop.
     }
     return download(*kernels, progress);
-}
-
-std::optional<std::string> cached_kallsyms(const Kernel& kernel) {
-    const auto folder = folder_in_cache("kallsyms");
-    if (!folder) return std::nullopt;
-    auto text = read_text(*folder / kernel.hash);
-    if (!text || text->empty()) return std::nullopt;
-    return *text;
-}
-
-Result<void> keep_kallsyms(const Kernel& kernel, const std::string& text) {
-    const auto folder = folder_in_cache("kallsyms");
-    if (!folder) return std::unexpected(folder.error());
-    return write_text(*folder / kernel.hash, text);
 }
 
 }  // namespace tlbscope::capture

@@ -24,9 +24,4 @@ using Progress = std::function<void(const std::string&)>;
 [[nodiscard]] Result<Kernel> find_kernel(const std::optional<std::filesystem::path>& file,
                                          const Progress& progress);
 
-// The list of the kernel's symbols as its guest printed it (/proc/kallsyms), kept between runs: guests are
-// booted without address randomisation, so that a kernel file has one list.
-[[nodiscard]] std::optional<std::string> cached_kallsyms(const Kernel& kernel);
-Result<void> keep_kallsyms(const Kernel& kernel, const std::string& text);
-
 }  // namespace tlbscope::capture

@@ -239,7 +239,6 @@ Result<Packing> pack(const PackingOrder& order, const LibraryFinder& libraries) 
                      0600);
     archive.add_text("/.tlbscope/program", program->string(), 0600);
     archive.add_text("/.tlbscope/cwd", order.folder.string(), 0600);
-    archive.add_text("/.tlbscope/options", order.wants_kallsyms ? "kallsyms=1\n" : "kallsyms=0\n", 0600);
     return Packing{std::move(archive), packer.notes()};
 }
 

@@ -15,7 +15,6 @@ struct PackingOrder {
     std::vector<std::filesystem::path> with;
     std::filesystem::path folder;  // the command's working folder, an empty one in the guest
     std::filesystem::path agent;
-    bool wants_kallsyms = false;
 };
 
 struct Packing {

@@ -105,6 +105,7 @@ Result<void> GuestReport::finish_message() {
         return fail(where, "the guest reports more than 512 MiB", "record a shorter run of the command");
     if (!hello_ && type_ != kMessageHello)
         return fail(where, "the report does not start with the agent's greeting", "please report this");
+    if (type_ != kMessageKallsyms && !facts_.kallsyms.empty()) facts_.has_all_kallsyms = true;
     switch (type_) {
         case kMessageHello: {
             const std::uint32_t version = reader.u32();

@@ -25,7 +25,8 @@ struct GuestFacts {
     std::string build_id;  // of the kernel, hex
     std::string modules;   // /proc/modules
     std::string kallsyms;
-    std::string tasks;  // those that existed before the command: lines "TID PID FLAGS NAME"
+    bool has_all_kallsyms = false;  // the list is complete; it comes before the command starts
+    std::string tasks;              // those that existed before the command: lines "TID PID FLAGS NAME"
     std::map<std::uint32_t, std::vector<std::uint8_t>> perf;  // by CPU
     std::uint64_t perf_lost = 0;  // records; 1 when some are lost and nobody counted
     std::string out;              // what the command wrote

@@ -407,7 +407,7 @@ qemu_plugin_vcpu_mem_cb_t switch_callback(const std::uint8_t* code, std::size_t 
     if (length == 7)
         std::memcpy(&offset, code + 3, 4);
     else
-        offset = static_cast<std::int8_t>(code[3]);
+        offset = code[3] < 0x80 ? code[3] : code[3] - 0x100;
     if (code[1] == 0x89 && code[2] == (form | 0x27)) return on_switch_from;
     if (code[1] == 0x8b && code[2] == (form | 0x26)) return on_switch_to;
     return nullptr;
@@ -433,7 +433,8 @@ void instrument_marks(qemu_plugin_tb* tb, std::size_t count) {
         if (found.what == recording::InstructionClass::kMark) {
             if (isa == recording::Isa::kPowerBig || isa == recording::Isa::kPowerLittle) skip = i + 1;
             if (found.value == static_cast<std::uint64_t>(recording::OwnMark::kChannel)) {
-                const std::uint64_t load = address + scratch.lengths[i] * (skip == i + 1 ? 2 : 1);
+                const std::uint64_t load =
+                    address + std::uint64_t{scratch.lengths[i]} * (skip == i + 1 ? 2 : 1);
                 bool known = false;
                 for (std::size_t c = 0; c < channel_count; ++c) known |= channel_loads[c] == load;
                 if (!known && channel_count < 16 && control->system != 0)

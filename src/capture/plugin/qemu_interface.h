@@ -30,8 +30,10 @@ struct qemu_info_t {
     };
 };
 
+// NOLINTBEGIN(readability-identifier-naming): QEMU's names.
 enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_CB_R_REGS, QEMU_PLUGIN_CB_RW_REGS };
 enum qemu_plugin_mem_rw { QEMU_PLUGIN_MEM_R = 1, QEMU_PLUGIN_MEM_W, QEMU_PLUGIN_MEM_RW };
+// NOLINTEND(readability-identifier-naming)
 
 using qemu_plugin_simple_cb_t = void (*)(qemu_plugin_id_t id);
 using qemu_plugin_udata_cb_t = void (*)(qemu_plugin_id_t id, void* userdata);

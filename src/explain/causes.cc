@@ -1,0 +1,142 @@
+#include "explain/causes.h"
+
+#include "addrspace/asids.h"
+
+namespace tlbscope::explain {
+
+namespace {
+
+Translation translation_of(std::uint64_t key, SpaceId space) {
+    const bool kernel = machine::tag_of(key) == addrspace::kGlobalTag;
+    return {.page = machine::page_of(key), .space = kernel ? kKernelSpace : space.value()};
+}
+
+}  // namespace
+
+void ArrayCauses::Shadow::look_up(std::span<const std::uint64_t> keys) {
+    if (!tlb_) return;
+    if (missed_.size() < keys.size()) missed_.resize(keys.size() + keys.size() / 2);
+    count_ = tlb_->run(keys, missed_.data());
+    next_ = 0;
+}
+
+// Asked with rising indexes.
+bool ArrayCauses::Shadow::missed_at(std::uint32_t index) {
+    while (next_ < count_ && missed_[next_] < index) ++next_;
+    return next_ < count_ && missed_[next_] == index;
+}
+
+ArrayCauses::ArrayCauses(const machine::TlbGeometry& geometry) : geometry_(geometry) {
+    const bool full = geometry.sets() == 1;
+    const bool lru = geometry.replacement == machine::Replacement::kLru;
+    machine::TlbGeometry shadow = geometry;
+    shadow.replacement = machine::Replacement::kLru;
+    if (!full && !lru) conflict_.make(shadow);
+    shadow.ways = shadow.entries;
+    if (!full || !lru) capacity_.make(shadow);
+}
+
+void ArrayCauses::judge(std::span<const std::uint64_t> keys, std::span<const std::uint32_t> missed,
+                        SpaceId space, std::vector<Cause>& causes) {
+    capacity_.look_up(keys);
+    conflict_.look_up(keys);
+    causes.resize(missed.size());
+    const bool lru = geometry_.replacement == machine::Replacement::kLru;
+    for (std::size_t i = 0; i < missed.size(); ++i) {
+        const std::uint32_t at = missed[i];
+        History& history = history_[translation_of(keys[at], space)];
+        Cause cause = Cause::kReplacement;
+        if (!history.looked_up)
+            cause = Cause::kCompulsory;
+        else if (history.removed)
+            cause = Cause::kInvalidated;
+        else if (!capacity_.exists() || capacity_.missed_at(at))
+            cause = Cause::kCapacity;
+        else if (conflict_.exists() ? conflict_.missed_at(at) : lru)
+            cause = Cause::kConflict;
+        history = {.looked_up = true, .removed = false};
+        causes[i] = cause;
+    }
+}
+
+void ArrayCauses::drop_tag(std::uint16_t tag, SpaceId owner, std::span<const std::uint64_t> contents) {
+    for (const std::uint64_t key : contents)
+        if (key != machine::kNoKey && machine::tag_of(key) == tag)
+            history_[translation_of(key, owner)].removed = true;
+    capacity_.drop_tag(tag);
+    conflict_.drop_tag(tag);
+}
+
+void ArrayCauses::flush_all(SpaceId owner, std::span<const std::uint64_t> contents) {
+    for (std::size_t slot = 0; slot < contents.size(); ++slot)
+        if (contents[slot] != machine::kNoKey && slot % geometry_.ways < geometry_.usable())
+            history_[translation_of(contents[slot], owner)].removed = true;
+    capacity_.flush_all();
+    conflict_.flush_all();
+}
+
+MachineCauses::Cpu& MachineCauses::cpu(CpuId id) {
+    Cpu& cpu = cpus_[id.value()];
+    for (const Kind kind : replay::kKinds) {
+        auto& array = cpu.arrays[static_cast<std::size_t>(kind)];
+        if (!array) array = std::make_unique<ArrayCauses>(machine_.tlb(kind).geometry);
+    }
+    return cpu;
+}
+
+void MachineCauses::looked_up(const replay::Lookups& lookups, std::vector<Cause>& causes) {
+    const auto kind = static_cast<std::size_t>(lookups.kind);
+    cpu(lookups.cpu).arrays[kind]->judge(lookups.keys, lookups.missed, lookups.space, causes);
+    for (const Cause cause : causes) ++counts_[kind][cause];
+}
+
+void MachineCauses::switching(const replay::SpaceSwitch& to) {
+    Cpu& state = cpu(to.cpu);
+    const auto owner = state.owners.find(to.to.tag);
+    const SpaceId before = owner == state.owners.end() ? to.space : owner->second;
+    for (const Kind kind : replay::kKinds) {
+        const auto i = static_cast<std::size_t>(kind);
+        if (to.to.flush)
+            state.arrays[i]->flush_all(before, to.tlbs[i]->contents());
+        else if (to.to.drop)
+            state.arrays[i]->drop_tag(to.to.tag, before, to.tlbs[i]->contents());
+    }
+    state.owners[to.to.tag] = to.space;
+}
+
+namespace {
+
+class CauseObserver final : public replay::Observer {
+  public:
+    explicit CauseObserver(const machine::Machine& machine) : causes_(machine) {}
+    void looked_up(const replay::Lookups& lookups) override { causes_.looked_up(lookups, scratch_); }
+    void switching(const replay::SpaceSwitch& to) override { causes_.switching(to); }
+    [[nodiscard]] const std::array<CauseCounts, 2>& counts() const { return causes_.counts(); }
+
+  private:
+    MachineCauses causes_;
+    std::vector<Cause> scratch_;
+};
+
+}  // namespace
+
+Result<std::vector<replay::Ledger>> replay_with_causes(const recording::Recording& recording,
+                                                       const std::vector<machine::Machine>& machines,
+                                                       const replay::Options& options) {
+    std::vector<std::unique_ptr<CauseObserver>> observers;
+    replay::Options watched = options;
+    watched.observers.clear();
+    for (const machine::Machine& machine : machines) {
+        observers.push_back(std::make_unique<CauseObserver>(machine));
+        watched.observers.push_back(observers.back().get());
+    }
+    auto ledgers = replay::replay(recording, machines, watched);
+    if (!ledgers) return ledgers;
+    for (std::size_t i = 0; i < machines.size(); ++i) {
+        (*ledgers)[i].causes = observers[i]->counts();
+        if (auto verified = (*ledgers)[i].verify(); !verified) return std::unexpected(verified.error());
+    }
+    return ledgers;
+}
+
+}  // namespace tlbscope::explain

@@ -1,0 +1,113 @@
+// Why each miss happened. docs/causes.md has the definitions and an example of each.
+//
+// Every array has two shadows that look up the same keys and suffer the same invalidations: a fully
+// associative LRU array with as many entries, and an LRU array of the same geometry. Shadows that would equal
+// each other or the array itself are left out. What was looked up before, and what an invalidation removed,
+// is kept per translation and asked only at misses: a translation that was never looked up, or was removed,
+// cannot hit.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/error.h"
+#include "explain/flat_map.h"
+#include "machine/machine.h"
+#include "machine/tlb.h"
+#include "recording/recording.h"
+#include "replay/cause.h"
+#include "replay/observer.h"
+#include "replay/replay.h"
+
+namespace tlbscope::explain {
+
+using replay::Cause;
+using replay::CauseCounts;
+
+inline constexpr std::uint32_t kKernelSpace = ~std::uint32_t{0};
+
+// A page of a space. Kernel-side pages belong to kKernelSpace whoever runs.
+struct Translation {
+    std::uint64_t page = 0;
+    std::uint32_t space = 0;
+    [[nodiscard]] std::uint64_t hash() const { return page ^ std::uint64_t{space} << 40; }
+    friend bool operator==(const Translation&, const Translation&) = default;
+};
+
+// The causes of one array's misses.
+class ArrayCauses {
+  public:
+    explicit ArrayCauses(const machine::TlbGeometry& geometry);
+
+    // `keys` were looked up, and those at the indexes `missed` missed; user-side keys are of `space`. Writes
+    // the misses' causes.
+    void judge(std::span<const std::uint64_t> keys, std::span<const std::uint32_t> missed, SpaceId space,
+               std::vector<Cause>& causes);
+    // The array, which has these contents, is about to drop the entries with `tag`, which are those of
+    // `owner`, or every entry, of which those on the user's side are `owner`'s.
+    void drop_tag(std::uint16_t tag, SpaceId owner, std::span<const std::uint64_t> contents);
+    void flush_all(SpaceId owner, std::span<const std::uint64_t> contents);
+
+  private:
+    struct History {
+        bool looked_up = false;
+        bool removed = false;  // by an invalidation, since its last use
+    };
+    // Whether a shadow missed at each of `missed`, in order.
+    class Shadow {
+      public:
+        void make(const machine::TlbGeometry& geometry) { tlb_ = machine::make_tlb(geometry, 0); }
+        [[nodiscard]] bool exists() const { return tlb_ != nullptr; }
+        void look_up(std::span<const std::uint64_t> keys);
+        [[nodiscard]] bool missed_at(std::uint32_t index);
+        void drop_tag(std::uint16_t tag) {
+            if (tlb_) tlb_->drop_tag(tag);
+        }
+        void flush_all() {
+            if (tlb_) tlb_->flush_all();
+        }
+
+      private:
+        std::unique_ptr<machine::Tlb> tlb_;
+        std::vector<std::uint32_t> missed_;
+        std::size_t count_ = 0;
+        std::size_t next_ = 0;
+    };
+
+    machine::TlbGeometry geometry_;
+    Shadow capacity_;  // fully associative LRU; none when the array is that itself
+    Shadow conflict_;  // LRU of the same geometry; none when it would equal the array or the other shadow
+    FlatMap<Translation, History> history_;
+};
+
+// The causes of one machine's misses, whatever the number of CPUs.
+class MachineCauses {
+  public:
+    explicit MachineCauses(machine::Machine machine) : machine_(std::move(machine)) {}
+    void looked_up(const replay::Lookups& lookups, std::vector<Cause>& causes);
+    void switching(const replay::SpaceSwitch& to);
+    [[nodiscard]] const std::array<CauseCounts, 2>& counts() const { return counts_; }
+
+  private:
+    struct Cpu {
+        std::array<std::unique_ptr<ArrayCauses>, 2> arrays;  // by kind
+        std::unordered_map<std::uint16_t, SpaceId> owners;   // of the tags
+    };
+    Cpu& cpu(CpuId id);
+
+    machine::Machine machine_;
+    std::map<std::uint32_t, Cpu> cpus_;
+    std::array<CauseCounts, 2> counts_{};
+};
+
+// A replay whose ledgers tell the causes of their misses.
+[[nodiscard]] Result<std::vector<replay::Ledger>> replay_with_causes(
+    const recording::Recording& recording, const std::vector<machine::Machine>& machines,
+    const replay::Options& options);
+
+}  // namespace tlbscope::explain
