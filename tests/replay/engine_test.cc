@@ -13,7 +13,6 @@ namespace {
 
 using machine::Machine;
 using machine::Replacement;
-using machine::TlbGeometry;
 using recording::Slot;
 using reference::add_block;
 using reference::Executions;
@@ -143,7 +142,7 @@ TEST(Engine, CountsAsDefined) {
     EXPECT_EQ(ledger.lookups.at(Kind::kData, Mode::kKernel, Side::kUser), 2u);
     EXPECT_EQ(ledger.misses.at(Kind::kData, Mode::kKernel, Side::kUser), 2u);
     EXPECT_EQ(ledger.misses.total(), 5u);
-    EXPECT_EQ(ledger.refill_cycles(), Cycles(5 * 23));
+    EXPECT_EQ(ledger.refill_cycles(), Cycles(115));
 }
 
 TEST(Engine, CountsARepeatedStringInstructionOnce) {

@@ -11,7 +11,8 @@ Replay::Cpu& Replay::cpu(CpuId id) {
     if (!state.started) {
         for (const Kind kind : replay::kKinds) {
             const auto i = static_cast<std::size_t>(kind);
-            state.tlbs[i] = std::make_unique<Tlb>(machine_.tlb(kind).geometry, id.value() * 2 + i);
+            state.tlbs[i] =
+                std::make_unique<Tlb>(machine_.tlb(kind).geometry, std::uint64_t{2} * id.value() + i);
         }
         switch_to(state, process_of(0));
         state.started = true;
