@@ -52,12 +52,15 @@ Engine::Cpu& Engine::cpu(CpuId id) {
             fresh.groups.back().mmus.push_back(std::move(mmu));
         }
     }
-    // Until the recording says otherwise a CPU runs the first space.
-    switch_space(fresh, spaces_.same_as(SpaceId(0)));
     return fresh;
 }
 
+void Engine::ensure_space(Cpu& cpu) {
+    if (!cpu.in_space) switch_space(cpu, spaces_.same_as(SpaceId(0)));
+}
+
 void Engine::switch_space(Cpu& cpu, SpaceId space) {
+    cpu.in_space = true;
     for (GroupState& group : cpu.groups) {
         const addrspace::Asids::Switch to = group.asids.switch_to(space);
         group.collector.set_tag(to.tag);
@@ -91,6 +94,7 @@ Result<void> Engine::consume(const recording::Batch& batch) {
                 ? blocks
                 : std::clamp(static_cast<std::uint32_t>(event->position), begin, blocks);
         if (end > begin) {
+            ensure_space(state);
             std::uint32_t next = access;
             for (GroupState& group : state.groups) {
                 auto collected = group.collector.collect(batch, begin, end, access, touches_);
@@ -116,6 +120,7 @@ Result<void> Engine::consume(const recording::Batch& batch) {
 
 Result<void> Engine::consume(CpuId id, const recording::PageTouches& pages) {
     Cpu& state = cpu(id);
+    ensure_space(state);
     for (GroupState& group : state.groups) {
         group.collector.collect(pages, touches_);
         for (Mmu& mmu : group.mmus) {

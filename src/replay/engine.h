@@ -61,10 +61,13 @@ class Engine {
     };
     struct Cpu {
         std::vector<GroupState> groups;
+        bool in_space = false;  // some space runs
     };
 
     Cpu& cpu(CpuId id);
     void switch_space(Cpu& cpu, SpaceId space);
+    // Until the recording says otherwise a CPU runs the first space.
+    void ensure_space(Cpu& cpu);
     void look_up(Mmu& mmu, Kind kind, const TouchList& list, const std::vector<ModeRun>& modes);
     [[nodiscard]] Ledger ledger_of(std::size_t group, std::size_t member) const;
 

@@ -198,6 +198,25 @@ TEST(Engine, TellsSpacesApart) {
     EXPECT_EQ(misses(16), 3u);
 }
 
+// A space that never runs takes no identifier.
+TEST(Engine, ASwitchBeforeTheFirstBlockIsWhereTheCpuStarts) {
+    Trace trace;
+    add_block(trace.dictionary, 0x1000, {4}, {});
+    Executions executions;
+    executions.blocks = {0, 0, 0};
+    for (const auto& [position, space] : {std::pair{0u, 1u}, {1u, 2u}, {2u, 1u}})
+        executions.events.push_back(
+            {.position = position, .type = recording::EventType::kSwitchSpace, .a = space, .b = 0});
+    trace.batches.push_back(executions);
+    Machine machine = reference::simple_machine({});
+    machine.asids.count = 2;
+    const auto ledgers = run(trace, {machine});
+    ASSERT_TRUE(ledgers) << ledgers.error().message();
+    EXPECT_EQ(ledgers->front().misses.total(), 2u);
+    EXPECT_EQ(ledgers->front().asid_reuses, 0u);
+    EXPECT_EQ(ledgers->front().space_switches, 2u);
+}
+
 TEST(Engine, PagesGiveWhatReferencesGive) {
     machine::Random random(reference::seed());
     SCOPED_TRACE("TLBSCOPE_SEED=" + std::to_string(reference::seed()));
