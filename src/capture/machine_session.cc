@@ -7,7 +7,6 @@
 #include "capture/guest/guest.h"
 #include "capture/guest/places.h"
 #include "capture/guest/report.h"
-#include "capture/qemu.h"
 #include "capture/session.h"
 
 namespace tlbscope::capture {
@@ -176,9 +175,6 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
 Result<Session> record_machine(const RecordOptions& options) {
     auto guest = prepare_guest(guest_request(options));
     if (!guest) return std::unexpected(guest.error());
-    auto qemu = find_qemu(guest->qemu.front());
-    if (!qemu) return std::unexpected(qemu.error());
-    guest->qemu.front() = qemu->string();
     Conversation talk{.options = options, .guest = *guest};
 
     RecordRequest request{.qemu_arguments = guest->qemu,

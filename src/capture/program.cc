@@ -1,6 +1,5 @@
 #include "capture/program.h"
 
-#include <elfutils/libdwelf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gelf.h>
@@ -12,14 +11,17 @@
 #include <memory>
 #include <sstream>
 
+#include "capture/guest/elf_file.h"
+#include "capture/process.h"
+
 namespace tlbscope::capture {
 
 namespace {
 
 // An ELF file open for reading, for as long as the object lives.
-class ElfFile {
+class OpenElf {
   public:
-    explicit ElfFile(const std::filesystem::path& path) {
+    explicit OpenElf(const std::filesystem::path& path) {
         elf_version(EV_CURRENT);
         fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
         if (fd_ >= 0) elf_ = elf_begin(fd_, ELF_C_READ_MMAP, nullptr);
@@ -28,12 +30,12 @@ class ElfFile {
             elf_ = nullptr;
         }
     }
-    ~ElfFile() {
+    ~OpenElf() {
         if (elf_ != nullptr) elf_end(elf_);
         if (fd_ >= 0) ::close(fd_);
     }
-    ElfFile(const ElfFile&) = delete;
-    ElfFile& operator=(const ElfFile&) = delete;
+    OpenElf(const OpenElf&) = delete;
+    OpenElf& operator=(const OpenElf&) = delete;
     [[nodiscard]] Elf* get() const { return elf_; }
 
   private:
@@ -42,21 +44,11 @@ class ElfFile {
 };
 
 Result<std::filesystem::path> search_path(const std::string& name) {
-    const auto executable = [](const std::filesystem::path& p) {
-        return ::access(p.c_str(), X_OK) == 0 && !std::filesystem::is_directory(p);
-    };
-    if (name.find('/') != std::string::npos) {
-        if (executable(name)) return name;
-        if (std::filesystem::exists(name)) return fail(name, "it is not an executable file", "chmod +x it");
-        return fail(name, "there is no such program", "check the name");
-    }
-    const char* path = std::getenv("PATH");
-    std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
-    for (std::string folder; std::getline(folders, folder, ':');)
-        if (auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
-            executable(candidate))
-            return candidate;
-    return fail(name, "there is no such program in PATH", "check the name or give its path");
+    if (const auto found = find_program(name)) return *found;
+    if (name.find('/') == std::string::npos)
+        return fail(name, "there is no such program in PATH", "check the name or give its path");
+    if (std::filesystem::exists(name)) return fail(name, "it is not an executable file", "chmod +x it");
+    return fail(name, "there is no such program", "check the name");
 }
 
 std::string target_of(const GElf_Ehdr& header) {
@@ -128,7 +120,7 @@ Result<Program> find_program(const std::vector<std::string>& command) {
         program.arguments = std::move(arguments);
         program.path = interpreter;
     }
-    const ElfFile elf(program.path);
+    const OpenElf elf(program.path);
     GElf_Ehdr header;
     if (elf.get() == nullptr || gelf_getehdr(elf.get(), &header) == nullptr)
         return fail(program.path.string(), "it is neither an ELF program nor a script", "name a program");
@@ -153,7 +145,7 @@ Result<Program> find_program(const std::vector<std::string>& command) {
 }
 
 Result<std::optional<std::uint64_t>> find_symbol(const std::filesystem::path& path, const std::string& name) {
-    const ElfFile elf(path);
+    const OpenElf elf(path);
     if (elf.get() == nullptr) return fail(path.string(), "the file is not an ELF file", "name a program");
     for (Elf_Scn* section = nullptr; (section = elf_nextscn(elf.get(), section)) != nullptr;) {
         GElf_Shdr header;
@@ -173,12 +165,8 @@ Result<std::optional<std::uint64_t>> find_symbol(const std::filesystem::path& pa
 }
 
 std::string build_id(const std::filesystem::path& path) {
-    const ElfFile elf(path);
-    const void* id = nullptr;
-    const ssize_t size = elf.get() != nullptr ? dwelf_elf_gnu_build_id(elf.get(), &id) : 0;
-    std::string hex;
-    for (ssize_t i = 0; i < size; ++i) hex += fmt::format("{:02x}", static_cast<const std::uint8_t*>(id)[i]);
-    return hex;
+    const auto elf = read_elf(path);
+    return elf ? elf->build_id : std::string();
 }
 
 }  // namespace tlbscope::capture

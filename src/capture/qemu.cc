@@ -12,29 +12,21 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "capture/process.h"
+
 namespace tlbscope::capture {
 
 Result<std::filesystem::path> find_qemu(const std::string& name) {
-    const char* path = std::getenv("PATH");
-    std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
-    for (std::string folder; std::getline(folders, folder, ':');) {
-        auto candidate = std::filesystem::path(folder.empty() ? "." : folder) / name;
-        if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    }
-    const bool system = name.starts_with("qemu-system-");
+    if (const auto found = find_program(name)) return *found;
     std::string package = "qemu-user";
-    if (system) package = name == "qemu-system-x86_64" ? "qemu-system-x86" : "qemu-system-ppc";
+    if (name.starts_with("qemu-system-"))
+        package = name == "qemu-system-x86_64" ? "qemu-system-x86" : "qemu-system-ppc";
     return fail(name, "this QEMU is not installed", "install it: apt install " + package);
 }
 
 std::string qemu_version(const std::filesystem::path& qemu) {
-    const std::string command = "'" + qemu.string() + "' --version 2>/dev/null";
-    std::FILE* pipe = ::popen(command.c_str(), "re");
-    if (pipe == nullptr) return "";
-    std::array<char, 256> line{};
-    const bool read = std::fgets(line.data(), line.size(), pipe) != nullptr;
-    ::pclose(pipe);
-    std::istringstream words(read ? line.data() : "");
+    const auto said = run({qemu.string(), "--version"});
+    std::istringstream words(said ? said->output : "");
     for (std::string word; words >> word;)
         if (word == "version") {
             words >> word;

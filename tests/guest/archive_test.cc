@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "capture/guest/packing.h"
-#include "capture/guest/process.h"
+#include "capture/process.h"
 #include "core/files.h"
 
 namespace tlbscope::capture {

@@ -119,8 +119,7 @@ TEST_F(Environment, BadRequestsAreUsageErrors) {
 TEST_F(Environment, NoQemu) {
     setenv("PATH", "/nowhere", 1);
     EXPECT_EQ(prepare_guest({.command = {"/bin/true"}}).error().message(),
-              "qemu-system-x86_64: cannot be run, so there is no guest to boot; install it: apt-get install "
-              "qemu-system-x86 as root");
+              "qemu-system-x86_64: this QEMU is not installed; install it: apt install qemu-system-x86");
 }
 
 TEST_F(Environment, NotAKernel) {

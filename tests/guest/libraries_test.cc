@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "capture/guest/process.h"
+#include "capture/process.h"
 #include "core/files.h"
 
 namespace tlbscope::capture {

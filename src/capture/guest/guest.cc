@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "capture/guest/packing.h"
+#include "capture/qemu.h"
 
 namespace tlbscope::capture {
 
@@ -35,19 +36,6 @@ Result<fs::path> find_agent() {
         if (::access(path.c_str(), R_OK) == 0) return path.lexically_normal();
     return fail((self / "guests/agent").string(), "the guest's agent is missing",
                 "build the whole project, or install it again");
-}
-
-// "QEMU emulator version 7.2.22 (Debian ...)"
-Result<std::string> qemu_version() {
-    const auto version = run({kQemu, "--version"});
-    if (!version || !version->ok)
-        return fail(kQemu, "cannot be run, so there is no guest to boot",
-                    "install it: apt-get install qemu-system-x86 as root");
-    const std::string key = "version ";
-    const std::size_t at = version->output.find(key);
-    if (at == std::string::npos) return std::string("unknown");
-    const std::size_t start = at + key.size();
-    return version->output.substr(start, version->output.find_first_of(" \n", start) - start);
 }
 
 // While the kernel unpacks it, the archive lies in memory twice, and its files may take half of what the
@@ -84,9 +72,9 @@ std::string kernel_command_line(const GuestRequest& request) {
     return line;
 }
 
-std::vector<std::string> qemu_command_line(const GuestRequest& request, const PreparedGuest& guest,
-                                           const fs::path& initramfs) {
-    std::vector<std::string> line{kQemu,
+std::vector<std::string> qemu_command_line(const fs::path& qemu, const GuestRequest& request,
+                                           const PreparedGuest& guest, const fs::path& initramfs) {
+    std::vector<std::string> line{qemu.string(),
                                   "-no-user-config",
                                   "-nodefaults",
                                   "-machine",
@@ -112,8 +100,8 @@ std::vector<std::string> qemu_command_line(const GuestRequest& request, const Pr
 
 Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
     if (auto done = check(request); !done) return std::unexpected(done.error());
-    const auto version = qemu_version();
-    if (!version) return std::unexpected(version.error());
+    const auto qemu = find_qemu(kQemu);
+    if (!qemu) return std::unexpected(qemu.error());
     const auto agent = request.agent ? Result<fs::path>(*request.agent) : find_agent();
     if (!agent) return std::unexpected(agent.error());
 
@@ -144,12 +132,12 @@ Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
                         .kernel = std::move(*kernel),
                         .cpu_model = kCpuModel,
                         .kernel_command_line = kernel_command_line(request),
-                        .qemu_version = *version,
+                        .qemu_version = qemu_version(*qemu),
                         .deterministic = request.cpus == 1,
                         .host_files = packing->archive.host_files(),
                         .notes = packing->notes,
                         .folder = std::move(*folder)};
-    guest.qemu = qemu_command_line(request, guest, initramfs);
+    guest.qemu = qemu_command_line(*qemu, request, guest, initramfs);
     return guest;
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "capture/guest/kernel.h"
-#include "capture/guest/process.h"
+#include "capture/process.h"
 #include "core/error.h"
 
 namespace tlbscope::capture {

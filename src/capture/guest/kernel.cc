@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "capture/guest/process.h"
+#include "capture/process.h"
 #include "core/files.h"
 
 namespace tlbscope::capture {

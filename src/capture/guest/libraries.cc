@@ -5,7 +5,7 @@
 #include <deque>
 #include <set>
 
-#include "capture/guest/process.h"
+#include "capture/process.h"
 
 namespace tlbscope::capture {
 

@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "capture/guest/process.h"
+#include "capture/process.h"
 
 namespace tlbscope::capture {
 

@@ -1,4 +1,4 @@
-#include "capture/guest/process.h"
+#include "capture/process.h"
 
 #include <fcntl.h>
 #include <poll.h>
