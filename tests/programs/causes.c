@@ -1,6 +1,6 @@
-/* The smallest program in which a TLB of two entries shows the causes of misses: between marks 1 and 2 it loads
- * from three pages in the order A B A C A B, by one instruction each. A and C have even page numbers, B has an
- * odd one. docs/causes.md follows it load by load.
+/* The smallest program in which a TLB of two entries shows the causes of misses: between marks 1 and 2 it
+ * loads from three pages in the order A B A C A B, by one instruction each. A and C have even page numbers, B
+ * has an odd one. docs/causes.md follows it load by load.
  *
  *   data, 2 entries              A B A C A B
  *   fully associative, LRU       m m . m . m    compulsory x 3; B: capacity
