@@ -280,6 +280,8 @@ Result<RecordOutcome> record(
     metadata.early_ends = outcome.totals.early_ends;
     metadata.uncertain_instructions = outcome.totals.uncertain_instructions;
     if (!metadata.system) {
+        // The guest's process is QEMU's: just-in-time compilers name their maps by it.
+        for (recording::Space& space : metadata.spaces) space.pid = static_cast<std::uint32_t>(*qemu);
         maps.look_back(control);
         metadata.maps = maps.take();
     }

@@ -54,6 +54,7 @@ class Replay {
         std::deque<std::pair<std::uint32_t, std::uint32_t>>
             owners;  // space and identifier, longest owner first
         bool started = false;
+        bool in_space = false;
         std::uint64_t last_instruction = 0;
         bool any_instruction = false;
     };
