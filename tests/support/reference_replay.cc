@@ -129,6 +129,7 @@ void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::u
     const auto cause = cpu.causes[i]->touch(named, wanted, hit);
     if (hit) return;
     ++misses.at(kind, mode, side);
+    log_touches.push_back(touches);
     log.push_back({.cpu = cpu.id,
                    .kind = kind,
                    .mode = mode,

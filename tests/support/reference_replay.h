@@ -41,6 +41,7 @@ class Replay {
     std::uint64_t instructions[2] = {0, 0};
     std::uint64_t iterations[2] = {0, 0};
     std::vector<MissRecord> log;
+    std::vector<std::uint64_t> log_touches;  // numbers of the touches in `log`, from 1
     std::uint64_t touches = 0;
 
   private:
