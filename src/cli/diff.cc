@@ -239,6 +239,10 @@ Result<Exit> run(const Options& options, Console& console) {
         .rows = options.rows,
         .notes = {}};
     diff.notes = notes_of(diff);
+    if (!numbers->clock && (*machines)[0].clock.hertz != (*machines)[1].clock.hertz)
+        diff.notes.insert(diff.notes.begin(),
+                          "the machines' clocks differ: the difference in cycles is given in "
+                          "seconds of B's clock; --clock HZ gives another");
     const std::string text = *options.format == Format::kJson  ? report::as_json(diff)
                              : *options.format == Format::kCsv ? report::as_csv(diff)
                                                                : report::as_text(diff, console.color());

@@ -229,13 +229,17 @@ void Names::State::load_places(const Metadata& metadata) {
         // A user-mode QEMU does not name the heap: it follows the program, whose maps come first.
         const auto first = std::find_if(list.begin(), list.end(), [](const Place& p) { return p.object; });
         if (metadata.system || first == list.end()) continue;
+        // Before the heap the program's zeroed data take up the rest of its memory.
+        std::uint64_t end_of_program = 0;
+        for (const ElfSegment& s : first->object->elf.segments)
+            end_of_program = std::max(end_of_program, first->base + s.address + s.memory_bytes);
         auto last = first;
         for (auto next = first; next != list.end(); ++next)
             if (next->object == first->object) last = next;
         for (auto next = std::next(last); next != list.end() && next->start == last->end; last = next++)
             if (is_anonymous(next->name)) {
                 AddressRange& heap = heaps[space];
-                if (heap.empty()) heap.start = next->start;
+                if (heap.empty()) heap.start = std::max(next->start, end_of_program);
                 heap.end = next->end;
             } else {
                 break;

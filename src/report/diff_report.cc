@@ -27,7 +27,8 @@ std::string with_sign(std::int64_t value) {
 }
 
 std::string factor(std::uint64_t a, std::uint64_t b) {
-    if (a == 0) return b == 0 ? "" : "new";
+    if (a == b) return {};
+    if (a == 0) return "new";
     return fmt::format("x {:.2f}", static_cast<double>(b) / static_cast<double>(a));
 }
 

@@ -58,8 +58,8 @@ std::string path_text(const PathFootprint& path, const Footprints& all, bool col
                        grouped(path.functions_all), grouped(path.hot.size()), grouped(path.hot_bytes));
     bool first = true;
     for (const explain::PageFootprint& pages : path.pages) {
-        out += fmt::format("{} {} pages of {}", first ? "" : ",", grouped(pages.fewest),
-                           size_name(pages.shift.bytes()));
+        out += fmt::format("{} {} {} of {}", first ? "" : ",", grouped(pages.fewest),
+                           pages.fewest == 1 ? "page" : "pages", size_name(pages.shift.bytes()));
         first = false;
     }
     out += " would hold them\n";
@@ -71,6 +71,7 @@ std::string path_text(const PathFootprint& path, const Footprints& all, bool col
                            name.function, name.object);
     }
     if (hot.size() > kHotInText) out += fmt::format("  [{} others]\n", grouped(hot.size() - kHotInText));
+    if (all.knows_interrupts && path.calls_apart == 0) return out;
     if (all.knows_interrupts)
         out += fmt::format(
             "\n  left out: {} interrupts and exceptions within the calls ({} fetches), and {} fetches of "
