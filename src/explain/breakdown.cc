@@ -179,7 +179,10 @@ std::string space_label(const recording::Metadata& metadata, std::uint32_t space
     if (space == kKernelSpace) return "kernel";
     for (const recording::Space& known : metadata.spaces) {
         if (known.id.value() != space || known.name.empty()) continue;
-        return known.pid == 0 ? known.name : fmt::format("{} ({})", known.name, known.pid);
+        // A program recorded by itself has the host's process id, which says nothing and is another every
+        // time.
+        return known.pid == 0 || !metadata.system ? known.name
+                                                  : fmt::format("{} ({})", known.name, known.pid);
     }
     return fmt::format("space {}", space);
 }
