@@ -101,6 +101,7 @@ int run(std::span<char*> arguments) {
         return static_cast<int>(Exit::kOk);
     }
     std::vector<std::string> names;
+    names.reserve(commands.size());
     for (const Command& command : commands) names.push_back(command.name);
     const std::string first = arguments[1];
     if (!first.starts_with("-") && std::find(names.begin(), names.end(), first) == names.end()) {
@@ -124,9 +125,9 @@ int run(std::span<char*> arguments) {
         {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
     app.add_option_function<std::string>(
            "--color", [&](const std::string& word) { console.set_color(color_modes.at(word)); },
-           "colour the text: auto, always or never; NO_COLOR is honoured")
+           "whether to colour text; NO_COLOR is honoured")
         ->check(CLI::IsMember({"auto", "always", "never"}))
-        ->type_name("WHEN");
+        ->option_text("auto|always|never");
 
     std::vector<std::pair<CLI::App*, Run>> runs;
     for (const Command& command : commands) {
@@ -139,7 +140,8 @@ int run(std::span<char*> arguments) {
         app.parse(static_cast<int>(arguments.size()), arguments.data());
     } catch (const CLI::CallForHelp&) {
         const CLI::App* shown = app.get_subcommands().empty() ? &app : app.get_subcommands().front();
-        if (auto done = console.print(shown->help("", CLI::AppFormatMode::Normal)); !done)
+        const std::string prefix = shown == &app ? "" : app.get_name();
+        if (auto done = console.print(shown->help(prefix, CLI::AppFormatMode::Normal)); !done)
             return failure(console, done.error());
         return static_cast<int>(Exit::kOk);
     } catch (const CLI::CallForVersion&) {

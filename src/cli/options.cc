@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <map>
 #include <thread>
 
 #include "cli/command.h"
@@ -19,18 +18,18 @@ void add_threads_option(CLI::App& app, const std::shared_ptr<unsigned>& threads)
     *threads = std::max(1u, std::thread::hardware_concurrency());
     app.add_option("--threads", *threads, "threads to use; the result does not depend on it")
         ->check(CLI::Range(1u, 1024u))
-        ->type_name("N")
-        ->default_str("every core");
+        ->option_text("N (default: every core)");
 }
 
 void add_progress_option(CLI::App& app, const std::shared_ptr<ProgressMode>& mode) {
-    static const std::map<std::string, ProgressMode> kModes{
-        {"auto", ProgressMode::kAuto}, {"always", ProgressMode::kAlways}, {"never", ProgressMode::kNever}};
-    app.add_option_function<std::string>(
-           "--progress", [mode](const std::string& word) { *mode = kModes.at(word); },
-           "say how far the work is: auto (when watched), always or never")
+    app.add_option("--progress", "say how far the work is: auto (when watched), always or never")
         ->check(CLI::IsMember({"auto", "always", "never"}))
-        ->type_name("WHEN");
+        ->each([mode](const std::string& word) {
+            *mode = word == "always"  ? ProgressMode::kAlways
+                    : word == "never" ? ProgressMode::kNever
+                                      : ProgressMode::kAuto;
+        })
+        ->option_text("auto|always|never");
 }
 
 std::optional<double> parse_scaled(std::string text) {

@@ -108,17 +108,15 @@ Command replay_command() {
             .examples =
                 "  tlbscope replay                                      tlbscope.rec on an MPC855T\n"
                 "  tlbscope replay --machine mpc855t,lru32              several machines in one pass\n"
-                "  tlbscope replay --set tlb.data.entries=64            a machine that does not exist\n"
+                "  tlbscope replay --set tlb.data.entries=64            the same with a larger data TLB\n"
                 "  tlbscope replay --elapsed 4.241 --clock 48M          share of a run that took 4.241 s\n"
                 "  tlbscope replay --max-misses 500000 --json           for a test: exit status 3 above\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
                 auto options = std::make_shared<Options>();
                 app.add_option("recording", options->recording, "a recording")
-                    ->type_name("REC")
-                    ->capture_default_str();
+                    ->option_text(fmt::format("REC (default: {})", kDefaultRecording));
                 app.add_option("--machine", options->machines, "machines by name or file")
-                    ->type_name("NAME|FILE[,...]")
-                    ->capture_default_str();
+                    ->option_text(fmt::format("NAME|FILE[,...] (default: {})", kDefaultMachine));
                 app.add_option("--set", options->changes, "change a fact of the machines; repeatable")
                     ->type_name("KEY=VALUE")
                     ->expected(1)

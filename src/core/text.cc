@@ -2,7 +2,8 @@
 
 namespace tlbscope {
 
-std::string wrapped(std::string_view text, std::string_view indent, std::size_t width, std::string_view first) {
+std::string wrapped(std::string_view text, std::string_view indent, std::size_t width,
+                    std::string_view first) {
     std::string out;
     std::string line(first.empty() ? indent : first);
     bool empty = true;

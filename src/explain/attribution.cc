@@ -62,10 +62,16 @@ std::uint32_t Attribution::function_of(const replay::Miss& miss, SpaceId recorde
     const std::uint32_t space = block.address.value() >= kernel_base_ ? kKernelSpace : recorded.value();
     BlockFunction& cached = block_functions_[miss.block];
     if (!cached.known || cached.space != space) {
-        const std::uint32_t first = function_at(recorded, block.address.value());
-        const std::uint32_t last =
-            block.instructions > 1 ? function_at(recorded, block.last_instruction().value()) : first;
-        cached = {.space = space, .function = first, .known = true, .uniform = first == last};
+        // A smaller symbol may lie within a larger one, so the ends do not speak for what is between.
+        cached = {.space = space, .function = 0, .known = true, .uniform = true};
+        std::uint64_t address = block.address.value();
+        const auto lengths = dictionary_->lengths(block);
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+            const std::uint32_t function = function_at(recorded, address);
+            if (i == 0) cached.function = function;
+            cached.uniform = cached.uniform && function == cached.function;
+            address += lengths[i];
+        }
     }
     if (cached.uniform || miss.instruction == 0) return cached.function;
     return function_at(recorded, instruction_address(miss));
@@ -73,11 +79,19 @@ std::uint32_t Attribution::function_of(const replay::Miss& miss, SpaceId recorde
 
 std::uint32_t Attribution::function_at(SpaceId recorded, std::uint64_t address) {
     const Name name = naming_.function_at(recorded, VirtAddr(address));
-    const auto [place, fresh] =
-        function_numbers_.try_emplace({std::string(name.function), std::string(name.object)},
-                                      static_cast<std::uint32_t>(functions_.size()));
-    if (fresh) functions_.push_back({.name = place->first.first, .object = place->first.second});
-    return place->second;
+    // Texts of the same place are the same: strings are compared only where a text is new.
+    std::uint32_t& number = text_numbers_[{.function = name.function.data(),
+                                           .object = name.object.data(),
+                                           .function_size = name.function.size(),
+                                           .object_size = name.object.size()}];
+    if (number == 0) {
+        const auto [place, fresh] =
+            function_numbers_.try_emplace({std::string(name.function), std::string(name.object)},
+                                          static_cast<std::uint32_t>(functions_.size()));
+        if (fresh) functions_.push_back({.name = place->first.first, .object = place->first.second});
+        number = place->second + 1;
+    }
+    return number - 1;
 }
 
 Region Attribution::region_of(const replay::Miss& miss, SpaceId recorded) {

@@ -6,6 +6,7 @@
 // once per block and once per page, and become words when the rows are made (explain/breakdown.h).
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,7 +24,8 @@
 
 namespace tlbscope::explain {
 
-// Where names come from; spaces are the recording's.
+// Where names come from; spaces are the recording's. Texts must live, unchanged, as long as they are asked
+// for.
 struct Naming {
     std::function<Name(SpaceId, VirtAddr)> function_at;
     std::function<Region(SpaceId, VirtAddr)> region_of;
@@ -98,7 +100,20 @@ class Attribution final : public replay::Observer {
     FlatMap<Cell, std::uint64_t> cells_;
     std::vector<BlockFunction> block_functions_;  // by dictionary entry
     std::vector<Function> functions_{{.name = kUnknown, .object = kUnknown}};
+    // By name and object.
     std::map<std::pair<std::string, std::string>, std::uint32_t> function_numbers_;
+    struct Texts {
+        const char* function = nullptr;
+        const char* object = nullptr;
+        std::size_t function_size = 0;
+        std::size_t object_size = 0;
+        [[nodiscard]] std::uint64_t hash() const {
+            return reinterpret_cast<std::uintptr_t>(function) ^
+                   std::rotl(reinterpret_cast<std::uintptr_t>(object) + function_size + object_size, 32);
+        }
+        friend bool operator==(const Texts&, const Texts&) = default;
+    };
+    FlatMap<Texts, std::uint32_t> text_numbers_;  // a function's number + 1
     FlatMap<Translation, std::uint8_t> regions_;  // by 4 KiB page; 0: not asked yet
 };
 

@@ -169,6 +169,7 @@ std::optional<Replacement> replacement_named(std::string_view name) {
 
 std::vector<std::string> replacement_names() {
     std::vector<std::string> names;
+    names.reserve(kReplacements.size());
     for (const auto& [value, name] : kReplacements) names.emplace_back(name);
     return names;
 }

@@ -49,12 +49,15 @@ Engine::Cpu& Engine::cpu(CpuId id) {
             fresh.groups.back().mmus.push_back(std::move(mmu));
         }
     }
-    // Until the recording says otherwise a CPU runs the first space.
-    switch_space(fresh, SpaceId(0));
     return fresh;
 }
 
+void Engine::ensure_space(Cpu& cpu) {
+    if (!cpu.in_space) switch_space(cpu, SpaceId(0));
+}
+
 void Engine::switch_space(Cpu& cpu, SpaceId recorded) {
+    cpu.in_space = true;
     cpu.recorded = recorded;
     cpu.space = spaces_.same_as(recorded);
     for (GroupState& group : cpu.groups) {
@@ -97,6 +100,7 @@ Result<void> Engine::consume(const recording::Batch& batch) {
                 ? blocks
                 : std::clamp(static_cast<std::uint32_t>(event->position), begin, blocks);
         if (end > begin) {
+            ensure_space(state);
             std::uint32_t next = access;
             for (std::size_t group = 0; group < groups_.size(); ++group) {
                 GroupState& members = state.groups[group];
@@ -122,6 +126,7 @@ Result<void> Engine::consume(const recording::Batch& batch) {
 
 Result<void> Engine::consume(CpuId id, const recording::PageTouches& pages) {
     Cpu& state = cpu(id);
+    ensure_space(state);
     for (std::size_t group = 0; group < groups_.size(); ++group) {
         GroupState& members = state.groups[group];
         members.collector.collect(pages, touches_);

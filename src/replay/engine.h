@@ -72,6 +72,7 @@ class Engine {
         SpaceId space;     // that runs, as `spaces_` names it
         SpaceId recorded;  // the same as the recording names it
         std::vector<GroupState> groups;
+        bool in_space = false;  // some space runs
     };
     // Blocks [begin, end) of a batch; no batch at granularity page.
     struct Source {
@@ -82,6 +83,8 @@ class Engine {
 
     Cpu& cpu(CpuId id);
     void switch_space(Cpu& cpu, SpaceId recorded);
+    // Until the recording says otherwise a CPU runs the first space.
+    void ensure_space(Cpu& cpu);
     void look_up(const Cpu& cpu, const Group& group, Mmu& mmu, const Source& source);
     void look_up(Mmu& mmu, Kind kind, const TouchList& list, const std::vector<ModeRun>& modes);
     void tell(const Cpu& cpu, const Group& group, const Mmu& mmu, Kind kind, const Source& source) const;

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/numbers.h"
 #include "core/text.h"
 #include "report/explain_report.h"
 
@@ -65,8 +64,7 @@ class Words {
                 return "this array never looked this page up before";
             case Cause::kInvalidated:
                 return fmt::format("last used by touch {}; the switch to {} before touch {} removed it",
-                                   grouped(step.loss->used), space(step.loss->to_space),
-                                   grouped(step.loss->by.number));
+                                   step.loss->used, space(step.loss->to_space), step.loss->by.number);
             case Cause::kCapacity:
                 text = fmt::format("{} misses too", any);
                 break;
@@ -81,9 +79,9 @@ class Words {
         const Step::Loss& loss = *step.loss;
         if (loss.invalidated)
             return fmt::format("last used by touch {}; the switch to {} before touch {} removed it; {}",
-                               grouped(loss.used), space(loss.to_space), grouped(loss.by.number), text);
-        return fmt::format("last used by touch {}; touch {} ({} of page {} by {}) replaced it; {}",
-                           grouped(loss.used), grouped(loss.by.number), word(loss.by), page(loss.by.page),
+                               loss.used, space(loss.to_space), loss.by.number, text);
+        return fmt::format("last used by touch {}; touch {} ({} of page {} by {}) replaced it; {}", loss.used,
+                           loss.by.number, word(loss.by), page(loss.by.page),
                            code(loss.function, loss.by.instruction), text);
     }
 
@@ -96,7 +94,7 @@ class Words {
 std::string held_text(const std::optional<Held>& held, const Words& words) {
     if (!held) return fmt::format("{:<18} {:<16} {:>14} {:>14}", "empty", "", "", "");
     return fmt::format("{:<18} {:<16} {:>14} {:>14}", words.page(held->translation.page),
-                       words.space(held->translation.space), grouped(held->loaded), grouped(held->used));
+                       words.space(held->translation.space), held->loaded, held->used);
 }
 
 bool same(const std::optional<Held>& a, const std::optional<Held>& b) {
@@ -106,12 +104,12 @@ bool same(const std::optional<Held>& a, const std::optional<Held>& b) {
 void append(std::string& out, const Step& step, const Words& words, bool color) {
     const Touch& touch = step.touch;
     const std::string head =
-        fmt::format("touch {}: {} of {} {} at {}, page {}", grouped(touch.number), word(touch), touch.bytes,
+        fmt::format("touch {}: {} of {} {} at {}, page {}", touch.number, word(touch), touch.bytes,
                     touch.bytes == 1 ? "byte" : "bytes", hex(touch.address), words.page(touch.page));
     out += (color ? "\033[1m" + head + "\033[0m" : head) + "\n";
     out += fmt::format("  by {}, mode {}, side {}, space {}, CPU {}, block execution {}\n",
                        code(step.function, touch.instruction), name(touch.mode), name(touch.side),
-                       words.space(touch.space), touch.cpu.value(), grouped(touch.execution));
+                       words.space(touch.space), touch.cpu.value(), touch.execution);
     if (step.cause)
         out += wrapped(words.why(step), "    ", 100, fmt::format("  miss, {}: ", name_of(*step.cause)));
     else

@@ -13,7 +13,6 @@ namespace {
 
 using machine::Machine;
 using machine::Replacement;
-using machine::TlbGeometry;
 using recording::Slot;
 using reference::add_block;
 using reference::Executions;
@@ -143,7 +142,7 @@ TEST(Engine, CountsAsDefined) {
     EXPECT_EQ(ledger.lookups.at(Kind::kData, Mode::kKernel, Side::kUser), 2u);
     EXPECT_EQ(ledger.misses.at(Kind::kData, Mode::kKernel, Side::kUser), 2u);
     EXPECT_EQ(ledger.misses.total(), 5u);
-    EXPECT_EQ(ledger.refill_cycles(), Cycles(5 * 23));
+    EXPECT_EQ(ledger.refill_cycles(), Cycles(115));
 }
 
 TEST(Engine, CountsARepeatedStringInstructionOnce) {
@@ -197,6 +196,25 @@ TEST(Engine, TellsSpacesApart) {
         trace.metadata.spaces.push_back(space);
     }
     EXPECT_EQ(misses(16), 3u);
+}
+
+// A space that never runs takes no identifier.
+TEST(Engine, ASwitchBeforeTheFirstBlockIsWhereTheCpuStarts) {
+    Trace trace;
+    add_block(trace.dictionary, 0x1000, {4}, {});
+    Executions executions;
+    executions.blocks = {0, 0, 0};
+    for (const auto& [position, space] : {std::pair{0u, 1u}, {1u, 2u}, {2u, 1u}})
+        executions.events.push_back(
+            {.position = position, .type = recording::EventType::kSwitchSpace, .a = space, .b = 0});
+    trace.batches.push_back(executions);
+    Machine machine = reference::simple_machine({});
+    machine.asids.count = 2;
+    const auto ledgers = run(trace, {machine});
+    ASSERT_TRUE(ledgers) << ledgers.error().message();
+    EXPECT_EQ(ledgers->front().misses.total(), 2u);
+    EXPECT_EQ(ledgers->front().asid_reuses, 0u);
+    EXPECT_EQ(ledgers->front().space_switches, 2u);
 }
 
 TEST(Engine, PagesGiveWhatReferencesGive) {

@@ -11,11 +11,11 @@ Replay::Cpu& Replay::cpu(CpuId id) {
     if (!state.started) {
         for (const Kind kind : replay::kKinds) {
             const auto i = static_cast<std::size_t>(kind);
-            state.tlbs[i] = std::make_unique<Tlb>(machine_.tlb(kind).geometry, id.value() * 2 + i);
+            state.tlbs[i] =
+                std::make_unique<Tlb>(machine_.tlb(kind).geometry, std::uint64_t{2} * id.value() + i);
             state.causes[i] = std::make_unique<Causes>(machine_.tlb(kind).geometry);
         }
         state.id = id.value();
-        switch_to(state, process_of(0));
         state.started = true;
     }
     return state;
@@ -33,10 +33,12 @@ std::uint32_t Replay::process_of(std::uint64_t space) const {
 }
 
 void Replay::switch_to(Cpu& cpu, std::uint32_t space) {
-    if (cpu.started && space == cpu.space) return;
+    const bool first = !cpu.in_space;
+    if (!first && space == cpu.space) return;
+    cpu.in_space = true;
     cpu.space = space;
     if (machine_.asids.count == 0) {
-        if (cpu.started)
+        if (!first)
             for (const std::size_t kind : {0, 1}) {
                 cpu.causes[kind]->flush_all(*cpu.tlbs[kind]);
                 cpu.tlbs[kind]->flush_all();
@@ -68,7 +70,9 @@ void Replay::consume(const recording::Batch& batch) {
     for (std::size_t ordinal = 0; ordinal <= batch.blocks.size(); ++ordinal) {
         for (; event != batch.events.end() && event->position <= ordinal; ++event)
             if (event->type == recording::EventType::kSwitchSpace) switch_to(state, process_of(event->a));
-        if (ordinal < batch.blocks.size()) execute(state, batch, ordinal, address);
+        if (ordinal == batch.blocks.size()) break;
+        if (!state.in_space) switch_to(state, process_of(0));
+        execute(state, batch, ordinal, address);
     }
 }
 
@@ -125,6 +129,7 @@ void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::u
     const auto cause = cpu.causes[i]->touch(named, wanted, hit);
     if (hit) return;
     ++misses.at(kind, mode, side);
+    log_touches.push_back(touches);
     log.push_back({.cpu = cpu.id,
                    .kind = kind,
                    .mode = mode,

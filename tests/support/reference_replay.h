@@ -41,6 +41,7 @@ class Replay {
     std::uint64_t instructions[2] = {0, 0};
     std::uint64_t iterations[2] = {0, 0};
     std::vector<MissRecord> log;
+    std::vector<std::uint64_t> log_touches;  // numbers of the touches in `log`, from 1
     std::uint64_t touches = 0;
 
   private:
@@ -53,6 +54,7 @@ class Replay {
         std::deque<std::pair<std::uint32_t, std::uint32_t>>
             owners;  // space and identifier, longest owner first
         bool started = false;
+        bool in_space = false;
         std::uint64_t last_instruction = 0;
         bool any_instruction = false;
     };

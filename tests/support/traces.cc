@@ -108,7 +108,7 @@ Trace random_trace(machine::Random& random) {
         case 0:
             break;
         case 1:
-            trace.metadata.kernel_base = kKernelBase + 5 * 4096;
+            trace.metadata.kernel_base = kKernelBase + 0x5000;
             break;
         default:
             trace.metadata.kernel_base = kKernelBase;
