@@ -35,7 +35,8 @@ void decode(benchmark::State& state, const std::string& path) {
         recording::BatchReader reader(*recording, 0);
         for (std::size_t chunk = 0; chunk < recording->chunks().size(); ++chunk) {
             if (chunk != 0) reader.restart(chunk);
-            for (auto batch = reader.next(); batch && *batch; batch = reader.next()) sum += (*batch)->addresses.size();
+            for (auto batch = reader.next(); batch && *batch; batch = reader.next())
+                sum += (*batch)->addresses.size();
         }
     }
     benchmark::DoNotOptimize(sum);
@@ -94,7 +95,10 @@ int main(int argc, char** argv) {
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     for (const auto& [name, policy] : {std::pair{"fifo-down", machine::Replacement::kFifoDown},
                                        std::pair{"lru", machine::Replacement::kLru}})
-        benchmark::RegisterBenchmark((std::string("Array/") + name).c_str(), array, policy)->Arg(8)->Arg(32)->Arg(512);
+        benchmark::RegisterBenchmark((std::string("Array/") + name).c_str(), array, policy)
+            ->Arg(8)
+            ->Arg(32)
+            ->Arg(512);
     for (const std::string& path : recordings()) {
         const std::string name = std::filesystem::path(path).stem().string();
         benchmark::RegisterBenchmark(("Decode/" + name).c_str(), decode, path)->Unit(benchmark::kMillisecond);

@@ -1,5 +1,5 @@
-/* Work for bench/compare: a hash table that outgrows a small TLB, a sort, and a walk by columns. Static, one thread,
- * no input, so that valgrind and QEMU run the same instructions of it. */
+/* Work for bench/compare: a hash table that outgrows a small TLB, a sort, and a walk by columns. Static, one
+ * thread, no input, so that valgrind and QEMU run the same instructions of it. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

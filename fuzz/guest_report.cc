@@ -1,5 +1,5 @@
-// Whatever a guest sends over the channel, the report is read or refused, and what it says of tasks and mappings is
-// made sense of or not.
+// Whatever a guest sends over the channel, the report is read or refused, and what it says of tasks and
+// mappings is made sense of or not.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -22,8 +22,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     bool good_pieces = true;
     const std::size_t piece = size % 7 + 1;
     for (std::size_t at = 0; at < units.size() && good_pieces; at += piece)
-        good_pieces = pieces.feed(std::span(units).subspan(at, std::min(piece, units.size() - at))).has_value();
-    if (good != good_pieces || whole.units() != pieces.units() || whole.facts().out != pieces.facts().out) std::abort();
+        good_pieces =
+            pieces.feed(std::span(units).subspan(at, std::min(piece, units.size() - at))).has_value();
+    if (good != good_pieces || whole.units() != pieces.units() || whole.facts().out != pieces.facts().out)
+        std::abort();
 
     static_cast<void>(capture::outcome(whole.facts()));
     for (const auto& [cpu, bytes] : whole.facts().perf) static_cast<void>(capture::parse_perf(bytes, true));

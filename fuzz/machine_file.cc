@@ -1,5 +1,5 @@
-// Whatever a machine file and a --set say, the parser ends with a machine that works or with an error. The first line
-// of the input, up to a newline, is the --set; it may be empty.
+// Whatever a machine file and a --set say, the parser ends with a machine that works or with an error. The
+// first line of the input, up to a newline, is the --set; it may be empty.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -12,16 +12,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t line = text.find('\n');
     std::vector<std::string> changes;
     if (line != std::string::npos && line > 0 && text.front() != '#') changes.push_back(text.substr(0, line));
-    const auto machine =
-        tlbscope::machine::parse_machine(line == std::string::npos ? text : text.substr(line + 1), "fuzz.toml", changes);
+    const auto machine = tlbscope::machine::parse_machine(
+        line == std::string::npos ? text : text.substr(line + 1), "fuzz.toml", changes);
     if (!machine) {
         if (machine.error().message().empty()) std::abort();
         return 0;
     }
     for (const auto& tlb : machine->tlbs) {
         // Replay divides by these.
-        if (tlb.geometry.entries == 0 || tlb.geometry.ways == 0 || tlb.geometry.entries % tlb.geometry.ways != 0 ||
-            tlb.geometry.reserved >= tlb.geometry.ways)
+        if (tlb.geometry.entries == 0 || tlb.geometry.ways == 0 ||
+            tlb.geometry.entries % tlb.geometry.ways != 0 || tlb.geometry.reserved >= tlb.geometry.ways)
             std::abort();
         if (tlb.geometry.entries > 4096) continue;
         const auto array = tlbscope::machine::make_tlb(tlb.geometry, 0);

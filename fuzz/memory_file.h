@@ -14,7 +14,8 @@ namespace tlbscope::fuzz {
 class MemoryFile {
   public:
     explicit MemoryFile(std::span<const std::uint8_t> bytes) : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-        if (fd_ < 0 || ::write(fd_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
+        if (fd_ < 0 || ::write(fd_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+            std::abort();
     }
     ~MemoryFile() { ::close(fd_); }
     MemoryFile(const MemoryFile&) = delete;

@@ -1,8 +1,9 @@
 // Whatever bytes a recording has, reading it ends: with its contents, or with an error.
 //
-// Checksums and compression would turn nearly every mutation into "damaged" at the first look. So the mutator works
-// on what is inside: it takes the file apart, mutates the header of a chunk, its uncompressed payload or one stream
-// of it, and puts everything together again with good checksums. One mutation in eight is of the plain bytes.
+// Checksums and compression would turn nearly every mutation into "damaged" at the first look. So the mutator
+// works on what is inside: it takes the file apart, mutates the header of a chunk, its uncompressed payload
+// or one stream of it, and puts everything together again with good checksums. One mutation in eight is of
+// the plain bytes.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -138,7 +139,8 @@ void mutate_single(Bytes& payload) {
     std::memcpy(&size, payload.data(), 8);
     if (size > kMostRaw) return mutate_bytes(payload);
     Bytes raw(size);
-    if (!format::decompress(std::span(payload).subspan(8), raw.data(), raw.size())) return mutate_bytes(payload);
+    if (!format::decompress(std::span(payload).subspan(8), raw.data(), raw.size()))
+        return mutate_bytes(payload);
     mutate_bytes(raw);
     payload.clear();
     format::put<std::uint64_t>(payload, raw.size());

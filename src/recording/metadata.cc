@@ -59,7 +59,8 @@ Result<Metadata> metadata_from_json(const std::string& text, const std::string& 
         return true;
     };
     const json j = json::parse(text, look, false);
-    if (!j.is_object() || fractions) return fail(where, "the recording's metadata is not readable", "record again");
+    if (!j.is_object() || fractions)
+        return fail(where, "the recording's metadata is not readable", "record again");
     Metadata m;
     try {
         m.tool_version = j.value("tool_version", "");

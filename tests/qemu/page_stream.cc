@@ -1,10 +1,10 @@
-// Misses of a machine by the counting plugin's page stream, looked up one by one in the reference model: a way from
-// guest to counts that shares nothing with the recorder, the format, the reader or the engine.
+// Misses of a machine by the counting plugin's page stream, looked up one by one in the reference model: a
+// way from guest to counts that shares nothing with the recorder, the format, the reader or the engine.
 //
 //     page_stream MACHINE KERNEL_BASE FILE
 //
-// Prints four numbers: instruction misses on the user and on the kernel side, then data misses. The stream knows
-// nothing of address spaces, so all user pages count as one space's.
+// Prints four numbers: instruction misses on the user and on the kernel side, then data misses. The stream
+// knows nothing of address spaces, so all user pages count as one space's.
 #include <fmt/format.h>
 
 #include <cstdint>

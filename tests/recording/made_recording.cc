@@ -84,7 +84,9 @@ MadeRun random_run(std::uint64_t seed, std::size_t cpus, std::size_t blocks, std
             executions.push_back(execution);
             if (upto(50) == 0)
                 events.push_back({n + 1,
-                                  {.type = static_cast<EventType>(1 + upto(7)), .a = random() >> upto(64), .b = upto(99)}});
+                                  {.type = static_cast<EventType>(1 + upto(7)),
+                                   .a = random() >> upto(64),
+                                   .b = upto(99)}});
         }
         run.executions.push_back(executions);
         run.events.push_back(events);
@@ -94,7 +96,8 @@ MadeRun random_run(std::uint64_t seed, std::size_t cpus, std::size_t blocks, std
 
 void write_run(const MadeRun& run, const std::filesystem::path& path, Granularity granularity,
                std::size_t buffer_blocks, std::size_t chunk_buffers) {
-    Metadata metadata{.command = {"made"}, .target = "x86_64", .system = true, .kernel_base = 0xffff800000000000};
+    Metadata metadata{
+        .command = {"made"}, .target = "x86_64", .system = true, .kernel_base = 0xffff800000000000};
     metadata.granularity = granularity;
     metadata.cpus = static_cast<std::uint32_t>(run.executions.size());
     auto writer = Writer::create(path, metadata);
@@ -104,12 +107,13 @@ void write_run(const MadeRun& run, const std::filesystem::path& path, Granularit
         std::size_t bytes = 0;
         for (const std::uint8_t n : block.lengths) bytes += n;
         std::vector<std::uint8_t> code(bytes, 0x90);
-        dictionary.add_translation({.address = VirtAddr(block.address), .lengths = block.lengths, .code = code});
+        dictionary.add_translation(
+            {.address = VirtAddr(block.address), .lengths = block.lengths, .code = code});
     }
     std::uint64_t ticket = 0;
     for (std::size_t cpu = 0; cpu < run.executions.size(); ++cpu) {
-        const auto encoder =
-            Encoder::create(granularity, dictionary, CpuId(static_cast<std::uint32_t>(cpu)), metadata.kernel_base);
+        const auto encoder = Encoder::create(granularity, dictionary, CpuId(static_cast<std::uint32_t>(cpu)),
+                                             metadata.kernel_base);
         const auto& executions = run.executions[cpu];
         auto event = run.events[cpu].begin();
         std::size_t buffers = 0;
@@ -127,16 +131,19 @@ void write_run(const MadeRun& run, const std::filesystem::path& path, Granularit
                 }
                 const auto position = static_cast<std::uint32_t>(i + 1 - start);
                 if (executions[i].begun != 0)
-                    raw.push_back({.position = position, .type = kEarlyEnd, .a = executions[i].begun, .b = 1});
+                    raw.push_back(
+                        {.position = position, .type = kEarlyEnd, .a = executions[i].begun, .b = 1});
                 for (; event != run.events[cpu].end() && event->first == i + 1; ++event)
                     raw.push_back({.position = position,
                                    .type = static_cast<std::uint16_t>(event->second.type),
                                    .a = event->second.a,
                                    .b = event->second.b});
             }
-            encoder->consume({.blocks = words, .keys = keys, .addresses = addresses, .events = raw, .ticket = ticket++},
-                             ~std::uint64_t{0});
-            if (encoder->full() || ++buffers % chunk_buffers == 0) must(writer->add(pack(encoder->take(), 1)));
+            encoder->consume(
+                {.blocks = words, .keys = keys, .addresses = addresses, .events = raw, .ticket = ticket++},
+                ~std::uint64_t{0});
+            if (encoder->full() || ++buffers % chunk_buffers == 0)
+                must(writer->add(pack(encoder->take(), 1)));
         }
         if (!encoder->empty()) must(writer->add(pack(encoder->take(), 1)));
     }
@@ -208,7 +215,8 @@ void put_file(const std::filesystem::path& path, std::span<const std::uint8_t> b
 
 TestFolder::TestFolder() {
     static std::atomic<int> count = 0;
-    folder_ = std::filesystem::temp_directory_path() / fmt::format("tlbscope-test-{}-{}", ::getpid(), count++);
+    folder_ =
+        std::filesystem::temp_directory_path() / fmt::format("tlbscope-test-{}-{}", ::getpid(), count++);
     std::filesystem::create_directories(folder_);
 }
 TestFolder::~TestFolder() {

@@ -47,18 +47,19 @@ struct MadeBlock {
 // A whole run of several CPUs.
 struct MadeRun {
     std::vector<MadeBlock> blocks;
-    std::vector<std::vector<Execution>> executions;             // by CPU
+    std::vector<std::vector<Execution>> executions;                  // by CPU
     std::vector<std::vector<std::pair<std::size_t, Event>>> events;  // by CPU: after so many executions
 };
 
-// Seeded random run: `blocks` translations, `length` executions a CPU, with loops, strides, misses, early ends and
-// changing shapes, as programs have them.
+// Seeded random run: `blocks` translations, `length` executions a CPU, with loops, strides, misses, early
+// ends and changing shapes, as programs have them.
 MadeRun random_run(std::uint64_t seed, std::size_t cpus, std::size_t blocks, std::size_t length);
 
-// Encodes the run in buffers of `buffer_blocks` and writes it to `path`. Chunks are closed when full and after
-// `chunk_buffers` buffers.
-void write_run(const MadeRun& run, const std::filesystem::path& path, Granularity granularity = Granularity::kFull,
-               std::size_t buffer_blocks = 100, std::size_t chunk_buffers = 3);
+// Encodes the run in buffers of `buffer_blocks` and writes it to `path`. Chunks are closed when full and
+// after `chunk_buffers` buffers.
+void write_run(const MadeRun& run, const std::filesystem::path& path,
+               Granularity granularity = Granularity::kFull, std::size_t buffer_blocks = 100,
+               std::size_t chunk_buffers = 3);
 
 // What the recording says happened, CPU by CPU, in the run's own terms (translations are found by address and
 // lengths).

@@ -1,4 +1,5 @@
-// What goes into a recording comes out again, whatever the run looks like; what is not as it was written never does.
+// What goes into a recording comes out again, whatever the run looks like; what is not as it was written
+// never does.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,8 +15,8 @@ std::uint64_t first_seed() {
     return chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : 1;
 }
 
-// An execution that began as many instructions as its block has ended early all the same: the file says only the
-// number.
+// An execution that began as many instructions as its block has ended early all the same: the file says only
+// the number.
 MadeRun without_full_early_ends(MadeRun run) {
     for (auto& cpu : run.executions)
         for (Execution& execution : cpu)
@@ -29,7 +30,8 @@ void expect_same(const MadeRun& run, const ReadBack& back) {
     for (std::size_t cpu = 0; cpu < plain.executions.size(); ++cpu) {
         ASSERT_EQ(back.executions[cpu].size(), plain.executions[cpu].size()) << "cpu " << cpu;
         for (std::size_t i = 0; i < plain.executions[cpu].size(); ++i)
-            ASSERT_EQ(back.executions[cpu][i], plain.executions[cpu][i]) << "cpu " << cpu << ", execution " << i;
+            ASSERT_EQ(back.executions[cpu][i], plain.executions[cpu][i])
+                << "cpu " << cpu << ", execution " << i;
         ASSERT_EQ(back.events[cpu], plain.events[cpu]);
     }
 }
@@ -49,7 +51,8 @@ TEST(Recording, RandomRunsComeBackAsTheyWere) {
     }
 }
 
-// More blocks than 16 bits number, more executions than a batch holds, more events than go between two batches.
+// More blocks than 16 bits number, more executions than a batch holds, more events than go between two
+// batches.
 TEST(Recording, LargeRunComesBack) {
     const TestFolder folder;
     const MadeRun run = random_run(7, 1, 120000, 400000);
@@ -133,7 +136,8 @@ TEST(Recording, DigestTellsRunsApartAndIgnoresTheFileLayout) {
     EXPECT_NE(first, digest("c", 100));
 }
 
-// Granularity page: the touches are the page changes of each kind, and the counts are those of the full recording.
+// Granularity page: the touches are the page changes of each kind, and the counts are those of the full
+// recording.
 TEST(Recording, PageTouchesAreTheChangesOfPage) {
     const TestFolder folder;
     const MadeRun run = random_run(13, 1, 60, 5000);
@@ -291,7 +295,8 @@ TEST(Encoder, StopsWithTheExecutionThatReachesTheLimit) {
 
 TEST(Metadata, SurvivesTheFile) {
     const TestFolder folder;
-    Metadata metadata{.command = {"a", "b c"}, .target = "ppc", .cpu_model = "x", .cpus = 3, .deterministic = true};
+    Metadata metadata{
+        .command = {"a", "b c"}, .target = "ppc", .cpu_model = "x", .cpus = 3, .deterministic = true};
     metadata.not_recorded = {"this", "that"};
     metadata.spaces = {{.id = SpaceId(2), .pid = 7, .name = "dd", .task = 0xffff888000000000}};
     metadata.maps = {{.space = SpaceId(2),
