@@ -26,7 +26,7 @@ class BitWriter {
     std::vector<std::uint8_t> take() {
         if (used_ != 0) words_.push_back(word_);
         std::vector<std::uint8_t> bytes(words_.size() * 8);
-        std::memcpy(bytes.data(), words_.data(), bytes.size());
+        if (!words_.empty()) std::memcpy(bytes.data(), words_.data(), bytes.size());
         if (used_ != 0) bytes.resize(bytes.size() - 8 + (used_ + 7) / 8);
         words_.clear();
         word_ = 0;
