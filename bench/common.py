@@ -62,7 +62,7 @@ def sqlite_workload():
 def cc1_workload():
     """gcc's compiler proper on a preprocessed C file of this tree."""
     source = ROOT / "guests" / "agent.c"
-    subprocess.run(["gcc", "-E", f"-I{ROOT / 'src'}", source, "-o", FOLDER / "agent.i"], check=True)
+    subprocess.run(["gcc", "-E", f"-I{ROOT / 'src'}", f"-I{ROOT / 'include'}", source, "-o", FOLDER / "agent.i"], check=True)
     return [output_of(["gcc", "-print-prog-name=cc1"]), "-quiet", "-O2", "-fpreprocessed", "agent.i", "-o", "agent.s"]
 
 
