@@ -1,14 +1,19 @@
+// clang-format off
 /* A program whose paths have a footprint that follows from how it is built: no libc, every function on a page
  * of its own, and calls of every sort.
  *
  * Between marks 1 and 2 it calls `work` 10 times and then `tail` 5 times.
- *   work   pushes a register, stores to 5 data pages, on its last 3 calls to a 6th, calls `helper` twice, and
- * pops tail   jumps to `helper`, whose return ends the call of `tail` helper loads from 1 data page that
- * nobody else touches So per call, with pages of 4K: code pages                data pages (one is the stack)
- * functions work     2: its own, helper's      7 (7 times), 8 (3 times)           2 tail     2: its own,
- * helper's      2                                  2 helper   1                         2 1     25 calls The
- * window between the marks also has the driver's page: 4 code pages, 8 data pages.
+ *   work   pushes a register, stores to 5 data pages, on its last 3 calls to a 6th, calls `helper` twice, and pops
+ *   tail   jumps to `helper`, whose return ends the call of `tail`
+ *   helper loads from 1 data page that nobody else touches
+ * So per call, with pages of 4K:
+ *            code pages                data pages (one is the stack)      functions
+ *   work     2: its own, helper's      7 (7 times), 8 (3 times)           2
+ *   tail     2: its own, helper's      2                                  2
+ *   helper   1                         2                                  1     25 calls
+ * The window between the marks also has the driver's page: 4 code pages, 8 data pages.
  */
+// clang-format on
 #include "tlbscope/mark.h"
 
 __asm__(
