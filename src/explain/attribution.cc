@@ -77,6 +77,8 @@ std::uint32_t Attribution::function_of(const replay::Miss& miss, SpaceId recorde
     return function_at(recorded, instruction_address(miss));
 }
 
+std::string object_of(const Name& name) { return name.object.empty() ? kUnknown : std::string(name.object); }
+
 std::uint32_t Attribution::function_at(SpaceId recorded, std::uint64_t address) {
     const Name name = naming_.function_at(recorded, VirtAddr(address));
     // Texts of the same place are the same: strings are compared only where a text is new.
@@ -85,9 +87,8 @@ std::uint32_t Attribution::function_at(SpaceId recorded, std::uint64_t address) 
                                            .function_size = name.function.size(),
                                            .object_size = name.object.size()}];
     if (number == 0) {
-        const auto [place, fresh] =
-            function_numbers_.try_emplace({std::string(name.function), std::string(name.object)},
-                                          static_cast<std::uint32_t>(functions_.size()));
+        const auto [place, fresh] = function_numbers_.try_emplace(
+            {std::string(name.function), object_of(name)}, static_cast<std::uint32_t>(functions_.size()));
         if (fresh) functions_.push_back({.name = place->first.first, .object = place->first.second});
         number = place->second + 1;
     }

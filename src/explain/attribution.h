@@ -37,6 +37,8 @@ struct Function {
     std::string object;
 };
 inline constexpr const char* kUnknown = "[unknown]";
+// The object a name gives, or kUnknown: code outside every map has none.
+[[nodiscard]] std::string object_of(const Name& name);
 
 // What a cell's misses share; parts that were not asked for are 0.
 struct Cell {

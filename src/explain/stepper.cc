@@ -287,7 +287,7 @@ class Walker {
 
     [[nodiscard]] Function function_of(const Touch& touch) const {
         const Name name = naming_.function_at(touch.recorded, VirtAddr(touch.instruction));
-        return {.name = std::string(name.function), .object = std::string(name.object)};
+        return {.name = std::string(name.function), .object = object_of(name)};
     }
 
     const recording::Dictionary& dictionary_;

@@ -23,7 +23,7 @@ std::string code(const explain::Function& function, std::uint64_t instruction) {
     const std::string object =
         slash == std::string::npos ? function.object : function.object.substr(slash + 1);
     return fmt::format("{} [{}] at {}", function.name,
-                       object.front() == '[' ? object.substr(1, object.size() - 2) : object,
+                       object.starts_with('[') ? object.substr(1, object.size() - 2) : object,
                        hex(instruction));
 }
 

@@ -264,6 +264,25 @@ TEST(Breakdown, CodeCostsAddUpByKindAndByCause) {
     EXPECT_EQ(got, wanted);
 }
 
+// Code outside every map has no object; that is a value like any other.
+TEST(Breakdown, CodeWithoutAnObjectIsOfAnUnknownOne) {
+    machine::Random random(reference::seed());
+    const Trace trace = reference::random_trace(random);
+    const Machine machine = reference::random_machine(random);
+    Question question;
+    question.by = {Dimension::kObject};
+    const Naming nowhere{.function_at = [](SpaceId, VirtAddr) { return Name{}; },
+                         .region_of = [](SpaceId, VirtAddr) { return Region::kUnknown; }};
+    Attribution attribution(machine, trace.dictionary, trace.metadata.kernel_base, nowhere, question);
+    replay::Engine engine(trace.dictionary, trace.metadata, {machine}, {&attribution});
+    for (const Executions& executions : trace.batches) ASSERT_TRUE(engine.consume(executions.batch()));
+    const auto breakdown = break_down(attribution, question, trace.metadata,
+                                      engine.finish(trace.metadata, trace.totals())->front());
+    ASSERT_TRUE(breakdown) << breakdown.error().message();
+    ASSERT_EQ(breakdown->rows.size(), 1u);
+    EXPECT_EQ(breakdown->rows[0].label, kUnknown);
+}
+
 TEST(Breakdown, AnotherReplaysLedgerIsRefused) {
     machine::Random random(reference::seed());
     const Trace trace = reference::random_trace(random);

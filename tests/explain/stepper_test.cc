@@ -122,6 +122,21 @@ TEST_P(Stepping, ShowsTheMissesOfTheReference) {
     EXPECT_EQ(touches, slow.touches);
 }
 
+TEST(Stepping, CodeWithoutAnObjectIsOfAnUnknownOne) {
+    const made::TestFolder folder;
+    made::write_run(made::random_run(1, 1, 6, 60), folder.file("run.rec"));
+    const auto recording = Recording::open(folder.file("run.rec"));
+    ASSERT_TRUE(recording);
+    Naming nowhere = naming();
+    nowhere.function_at = [](SpaceId, VirtAddr) { return Name{}; };
+    const auto steps =
+        step_through(*recording, reference::simple_machine({}), nowhere, {.target = {.value = 1}});
+    ASSERT_TRUE(steps);
+    ASSERT_EQ(steps->steps.size(), 1u);
+    EXPECT_EQ(steps->steps[0].function.name, kUnknown);
+    EXPECT_EQ(steps->steps[0].function.object, kUnknown);
+}
+
 TEST(Stepping, StopsAtTheLimit) {
     const made::TestFolder folder;
     made::write_run(made::random_run(1, 1, 6, 60), folder.file("run.rec"));
