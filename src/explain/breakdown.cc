@@ -132,6 +132,7 @@ class Tree {
             return std::tie(rows[a].label, rows[a].object) < std::tie(rows[b].label, rows[b].object);
         });
         std::vector<const std::vector<Counted>*> members;
+        members.reserve(groups.size());
         for (const auto& [value, group] : groups) members.push_back(&group);
         const std::size_t shown = question_.rows == 0 ? order.size() : std::min(question_.rows, order.size());
         std::vector<Row> sorted;
@@ -231,6 +232,7 @@ std::vector<CodeCost> code_costs(const Attribution& attribution, const Question&
         cost.by_cause[counted.cell.cause] += counted.misses;
     }
     std::vector<CodeCost> list;
+    list.reserve(costs.size());
     for (auto& [place, cost] : costs) list.push_back(std::move(cost));
     return list;
 }

@@ -18,6 +18,7 @@ std::unexpected<Error> wrong(std::string what, std::string hint) {
 
 std::vector<std::string> all_names() {
     std::vector<std::string> names;
+    names.reserve(kDimensions.size());
     for (const Dimension dimension : kDimensions) names.emplace_back(name_of(dimension));
     return names;
 }

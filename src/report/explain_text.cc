@@ -29,6 +29,7 @@ class Table {
 
     void heading(const std::vector<Dimension>& by) {
         std::vector<std::string> names;
+        names.reserve(by.size());
         for (const Dimension dimension : by) names.emplace_back(name_of(dimension));
         strong(fmt::format("{:>13} {:>9} {:>15}  {}", "misses", "share", "cycles", fmt::join(names, " > ")));
     }

@@ -79,7 +79,7 @@ Path path_of(const Question& question, const MissRecord& miss, const Trace& trac
     return path;
 }
 
-void flatten(const std::vector<Row>& rows, const std::vector<Dimension>& by, Path& above, Path objects,
+void flatten(const std::vector<Row>& rows, const std::vector<Dimension>& by, Path& above,
              std::map<Path, std::uint64_t>& leaves) {
     for (const Row& row : rows) {
         above.push_back(row.label);
@@ -87,7 +87,7 @@ void flatten(const std::vector<Row>& rows, const std::vector<Dimension>& by, Pat
         if (row.rows.empty())
             leaves[above] += row.misses;
         else
-            flatten(row.rows, by, above, objects, leaves);
+            flatten(row.rows, by, above, leaves);
         above.pop_back();
     }
 }
@@ -155,7 +155,7 @@ TEST(Breakdown, CountsWhatTheReferenceCounts) {
         }
         std::map<Path, std::uint64_t> leaves;
         Path above;
-        flatten(both.breakdown->rows, question.by, above, {}, leaves);
+        flatten(both.breakdown->rows, question.by, above, leaves);
         ASSERT_EQ(leaves, wanted);
         EXPECT_EQ(both.breakdown->matched, both.log.size());
     }
@@ -193,7 +193,7 @@ TEST(Breakdown, FiltersKeepWhatMatchesAll) {
         }
         std::map<Path, std::uint64_t> leaves;
         Path above;
-        flatten(both.breakdown->rows, question.by, above, {}, leaves);
+        flatten(both.breakdown->rows, question.by, above, leaves);
         ASSERT_EQ(leaves, wanted);
         EXPECT_EQ(both.breakdown->matched, matched);
     }
