@@ -63,6 +63,7 @@ void check(const Recording& recording, const Batch& batch) {
 
 void read_all(const Recording& recording) {
     static_cast<void>(recording.kernel_symbols());
+    static_cast<void>(recording.vdso());
     static_cast<void>(recording.verify());
     const bool full = recording.metadata().granularity == tlbscope::recording::Granularity::kFull;
     std::optional<BatchReader> reader;

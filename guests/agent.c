@@ -192,6 +192,18 @@ static void mount_all(void) {
     }
 }
 
+/* Distributions do not package the image with its symbols, but every process has it. */
+static void send_vdso(void) {
+    char line[512];
+    FILE* f = fopen("/proc/self/maps", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long start, end;
+        if (!strstr(line, "[vdso]") || sscanf(line, "%lx-%lx", &start, &end) != 2) continue;
+        channel_message(kMessageVdso, (const void*)start, end - start);
+    }
+    if (f) fclose(f);
+}
+
 static void send_machine(int cpus) {
     unsigned char hello[12];
     put32(hello, kProtocolVersion);
@@ -210,6 +222,7 @@ static void send_machine(int cpus) {
         send_text(kMessageCpu, text);
     send_file(kMessageNotes, "/sys/kernel/notes");
     send_file(kMessageModules, "/proc/modules");
+    send_vdso();
 }
 
 /* Which tasks exist already: perf names only those that start, or change their name, while it watches. */

@@ -206,6 +206,7 @@ Result<Session> record_machine(const RecordOptions& options) {
     request.on_channel = [&](Control& control, std::span<const std::uint16_t> units) {
         return talk.hear(control, units);
     };
+    request.vdso = [&] { return talk.report.facts().vdso; };
     request.on_tick = [&](const Control& control, const recording::Totals& totals) {
         return talk.tick(control, totals);
     };

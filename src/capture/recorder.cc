@@ -299,6 +299,8 @@ Result<RecordOutcome> record(
     if (!symbols) return std::unexpected(symbols.error());
     if (!symbols->empty())
         if (auto added = writer->add_kernel_symbols(*symbols); !added) return std::unexpected(added.error());
+    if (const std::string image = request.vdso ? request.vdso() : std::string{}; !image.empty())
+        if (auto added = writer->add_vdso(image); !added) return std::unexpected(added.error());
     if (auto finished = writer->finish(metadata); !finished) return std::unexpected(finished.error());
     return outcome;
 }

@@ -30,6 +30,8 @@ struct RecordRequest {
     // Whole machines: gets what the guest's agent sends; true once the guest has said everything. May still
     // set the window and the switch's code in the control block until the agent arms the plugin.
     std::function<Result<bool>(Control& control, std::span<const std::uint16_t> units)> on_channel;
+    // Whole machines, may be empty: the vDSO's image, asked for once the guest has ended.
+    std::function<std::string()> vdso;
     // Called several times a second; an error ends the run.
     std::function<Result<void>(const Control& control, const recording::Totals&)> on_tick;
 };

@@ -29,7 +29,7 @@ Result<explain::Mpc8xxDump> read_dump(const std::string& file, Console& console)
     auto text = read_input(file);
     if (!text) return std::unexpected(text.error());
     explain::Mpc8xxDump dump = explain::parse_mpc8xx_dump(*text);
-    for (const std::string& warning : dump.warnings) console.note(file + ": " + warning);
+    for (const std::string& warning : dump.warnings) console.note(fmt::format("{}: {}", file, warning));
     if (dump.entries.empty() && dump.others.empty())
         return fail(file, "there is no line `SPR NUMBER : 0xVALUE` in it",
                     "give the text that the debugger printed, or a diff of two such texts");

@@ -125,6 +125,7 @@ Result<std::vector<Account>> accounts_of(const std::string& file,
     std::vector<explain::MissTotals> totals;
     totals.reserve(machines.size());
     std::vector<replay::Observer*> observers;
+    observers.reserve(machines.size());
     for (std::size_t i = 0; i < machines.size(); ++i)
         observers.push_back(&totals.emplace_back(*recording, *names));
     Progress progress("replaying " + file, *options.progress);

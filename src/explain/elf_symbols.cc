@@ -25,11 +25,15 @@ class OpenElf {
     explicit OpenElf(const std::filesystem::path& path) {
         elf_version(EV_CURRENT);
         fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (fd_ >= 0) elf_ = elf_begin(fd_, ELF_C_READ_MMAP, nullptr);
-        if (elf_ != nullptr && elf_kind(elf_) != ELF_K_ELF) {
-            elf_end(elf_);
-            elf_ = nullptr;
-        }
+        if (fd_ >= 0) keep(elf_begin(fd_, ELF_C_READ_MMAP, nullptr));
+    }
+    // An image in memory.
+    struct Image {
+        std::string bytes;
+    };
+    explicit OpenElf(Image image) : image_(std::move(image)) {
+        elf_version(EV_CURRENT);
+        keep(elf_memory(image_.bytes.data(), image_.bytes.size()));
     }
     ~OpenElf() {
         if (elf_ != nullptr) elf_end(elf_);
@@ -41,6 +45,13 @@ class OpenElf {
     [[nodiscard]] bool readable() const { return fd_ >= 0; }
 
   private:
+    void keep(Elf* elf) {
+        if (elf != nullptr && elf_kind(elf) != ELF_K_ELF)
+            elf_end(elf);
+        else
+            elf_ = elf;
+    }
+    Image image_;
     int fd_ = -1;
     Elf* elf_ = nullptr;
 };
@@ -241,30 +252,10 @@ std::string build_id_of(Elf* elf) {
     return size > 0 ? hex(id, static_cast<std::size_t>(size)) : std::string{};
 }
 
-}  // namespace
-
-std::optional<std::uint64_t> ElfSymbols::address_of(std::uint64_t offset) const {
-    for (const ElfSegment& s : segments)
-        if (offset >= s.offset && offset - s.offset < s.bytes) return offset - s.offset + s.address;
-    // Memory is mapped in whole pages, so what is past a segment's end in its last page is mapped too.
-    for (const ElfSegment& s : segments)
-        if (offset >= s.offset && offset - s.offset < ((s.bytes + 0xfff) & ~std::uint64_t{0xfff}))
-            return offset - s.offset + s.address;
-    return std::nullopt;
-}
-
-bool ElfSymbols::executable(std::uint64_t address) const {
-    return std::any_of(segments.begin(), segments.end(), [&](const ElfSegment& s) {
-        return s.executable && address >= s.address && address - s.address < s.memory_bytes;
-    });
-}
-
-Result<ElfSymbols> read_elf_symbols(const std::filesystem::path& path) {
-    const OpenElf elf(path);
-    if (!elf.readable()) return system_error(path.string(), "cannot open", errno);
+Result<ElfSymbols> read_open(const OpenElf& elf, const std::string& name) {
     GElf_Ehdr header;
     if (elf.get() == nullptr || gelf_getehdr(elf.get(), &header) == nullptr)
-        return fail(path.string(), "it is not an ELF file", "name a program, a library or its debug file");
+        return fail(name, "it is not an ELF file", "name a program, a library or its debug file");
     ElfSymbols file;
     file.build_id = build_id_of(elf.get());
     std::size_t count = 0;
@@ -304,6 +295,34 @@ Result<ElfSymbols> read_elf_symbols(const std::filesystem::path& path) {
     return file;
 }
 
+}  // namespace
+
+std::optional<std::uint64_t> ElfSymbols::address_of(std::uint64_t offset) const {
+    for (const ElfSegment& s : segments)
+        if (offset >= s.offset && offset - s.offset < s.bytes) return offset - s.offset + s.address;
+    // Memory is mapped in whole pages, so what is past a segment's end in its last page is mapped too.
+    for (const ElfSegment& s : segments)
+        if (offset >= s.offset && offset - s.offset < ((s.bytes + 0xfff) & ~std::uint64_t{0xfff}))
+            return offset - s.offset + s.address;
+    return std::nullopt;
+}
+
+bool ElfSymbols::executable(std::uint64_t address) const {
+    return std::any_of(segments.begin(), segments.end(), [&](const ElfSegment& s) {
+        return s.executable && address >= s.address && address - s.address < s.memory_bytes;
+    });
+}
+
+Result<ElfSymbols> read_elf_symbols(const std::filesystem::path& path) {
+    const OpenElf elf(path);
+    if (!elf.readable()) return system_error(path.string(), "cannot open", errno);
+    return read_open(elf, path.string());
+}
+
+Result<ElfSymbols> read_elf_image(std::string image, const std::string& name) {
+    return read_open(OpenElf(OpenElf::Image{std::move(image)}), name);
+}
+
 std::optional<std::filesystem::path> find_debug_file(const std::filesystem::path& file,
                                                      const std::string& build_id,
                                                      const std::string& debug_link,
@@ -319,7 +338,7 @@ std::optional<std::filesystem::path> find_debug_file(const std::filesystem::path
     };
     if (build_id.size() > 2) {
         for (const std::filesystem::path& folder : folders) {
-            const auto by_id = folder / ".build-id" / build_id.substr(0, 2) / (build_id.substr(2) + ".debug");
+            auto by_id = folder / ".build-id" / build_id.substr(0, 2) / (build_id.substr(2) + ".debug");
             if (same_build(by_id)) return by_id;
         }
         const char* cache = std::getenv("DEBUGINFOD_CACHE_PATH");

@@ -38,6 +38,8 @@ struct ElfSymbols {
 };
 
 [[nodiscard]] Result<ElfSymbols> read_elf_symbols(const std::filesystem::path& path);
+// From an image in memory, which `name` stands for in an error.
+[[nodiscard]] Result<ElfSymbols> read_elf_image(std::string image, const std::string& name);
 
 // The file with the symbols that were stripped from a file with this build-id and debug link, in the usual
 // places below each of `folders` (as GDB looks for it: .build-id/ab/cdef.debug, then the linked name next to

@@ -331,7 +331,9 @@ Result<Names> Names::load(const recording::Recording& recording, const NameOptio
     state->kernel_base = metadata.kernel_base;
     state->demangle = options.demangle;
     state->functions.emplace_back().name = kUnknownFunction;
-    state->objects = std::make_unique<Objects>(metadata, options);
+    auto vdso = recording.vdso();
+    if (!vdso) state->warnings.push_back(vdso.error().message());
+    state->objects = std::make_unique<Objects>(metadata, options, vdso.value_or(std::string{}));
     state->layout = KernelLayout(metadata.target, {});
 
     std::string kernel_source = recording.path().string();

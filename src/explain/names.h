@@ -54,6 +54,8 @@ class Names {
     static Result<Names> load(const recording::Recording& recording, const NameOptions& options);
     Names(Names&&) noexcept;
     Names& operator=(Names&&) noexcept;
+    Names(const Names&) = delete;
+    Names& operator=(const Names&) = delete;
     ~Names();
 
     // Both may be called from several threads; texts live as long as the object. Logarithmic: callers keep

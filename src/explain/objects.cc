@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "core/files.h"
 #include "explain/names.h"
 
 namespace tlbscope::explain {
@@ -19,7 +18,7 @@ void append(std::vector<Symbol>& to, std::vector<Symbol>& from) {
 }
 
 Object object_of(const std::string& path, ElfSymbols elf) {
-    const std::string base = path.substr(path.find_last_of('/') + 1);
+    const std::string base = path == "[vdso]" ? "vdso" : path.substr(path.find_last_of('/') + 1);
     for (Symbol& symbol : elf.unnamed) symbol.name = "[" + base + symbol.name + "]";
     Object object{.path = path,
                   .named = SymbolTable(std::move(elf.symbols)),
@@ -33,8 +32,8 @@ Object object_of(const std::string& path, ElfSymbols elf) {
 
 }  // namespace
 
-Objects::Objects(const recording::Metadata& metadata, const NameOptions& options)
-    : metadata_(metadata), options_(options), debug_folders_(options.debug_folders) {
+Objects::Objects(const recording::Metadata& metadata, const NameOptions& options, std::string vdso)
+    : metadata_(metadata), options_(options), vdso_(std::move(vdso)), debug_folders_(options.debug_folders) {
     if (!options.sysroot.empty()) debug_folders_.push_back(options.sysroot / "usr/lib/debug");
     debug_folders_.emplace_back("/usr/lib/debug");
     for (const recording::MappedRange& range : metadata.maps) {
@@ -103,24 +102,24 @@ std::optional<Object> Objects::load(const std::string& path) {
 }
 
 std::optional<Object> Objects::load_vdso() {
+    if (!vdso_.empty())
+        if (auto elf = read_elf_image(vdso_, "[vdso]")) return object_of("[vdso]", std::move(*elf));
     const bool wide = !(metadata_.target == "i386" || metadata_.target == "ppc" || metadata_.target == "arm");
     std::vector<std::filesystem::path> folders;
     const std::string release = kernel_release(metadata_);
     if (!options_.sysroot.empty()) folders.push_back(options_.sysroot / "lib/modules" / release / "vdso");
     for (const std::filesystem::path& folder : options_.debug_folders) folders.push_back(folder);
     folders.push_back(std::filesystem::path("/lib/modules") / release / "vdso");
-    if (const auto cache = cache_folder()) folders.push_back(*cache / "kernels" / release);
     for (const std::filesystem::path& folder : folders)
         for (const char* name : {wide ? "vdso64.so" : "vdso32.so", "vdso.so"}) {
             std::error_code ignored;
             if (!std::filesystem::exists(folder / name, ignored)) continue;
             if (auto elf = read_elf_symbols(folder / name)) return object_of("[vdso]", std::move(*elf));
         }
-    warnings_.push_back(
-        fmt::format("the vDSO of kernel {} is not at hand, so its functions stay unknown; give the folder "
-                    "with its {} with "
-                    "--debug-path (a kernel package has it in /lib/modules/RELEASE/vdso)",
-                    release, wide ? "vdso64.so" : "vdso32.so"));
+    warnings_.push_back(fmt::format(
+        "the recording has no image of its vDSO (kernel {}), so its functions stay unknown; record "
+        "again, or give the folder with its {} with --debug-path",
+        release, wide ? "vdso64.so" : "vdso32.so"));
     return std::nullopt;
 }
 

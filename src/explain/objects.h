@@ -26,7 +26,8 @@ struct Object {
 
 class Objects {
   public:
-    Objects(const recording::Metadata& metadata, const NameOptions& options);
+    // `vdso` is the recorded image; may be empty.
+    Objects(const recording::Metadata& metadata, const NameOptions& options, std::string vdso);
 
     // The object of a recorded path; nothing when it cannot be had. Reads each file once.
     [[nodiscard]] const Object* of(const std::string& path);
@@ -42,6 +43,7 @@ class Objects {
 
     const recording::Metadata& metadata_;
     const NameOptions& options_;
+    std::string vdso_;
     std::vector<std::filesystem::path> debug_folders_;
     std::map<std::string, std::string> build_ids_;  // recorded, by path
     std::map<std::string, bool> has_code_;          // by path: some recorded range is executable

@@ -15,7 +15,6 @@ namespace {
 
 using recording::Batch;
 using recording::Block;
-using recording::Slot;
 
 constexpr unsigned kPageBits = 12;
 // Pages of a per-CPU unit that are this close together belong to it: a unit's static part is some 200 KiB.

@@ -30,6 +30,7 @@ enum class ChunkKind : std::uint16_t {
     kTouches = 4,        // granularity page
     kKernelSymbols = 5,  // text of /proc/kallsyms, zstd
     kEnd = 6,            // nothing follows; a file without it was cut short
+    kVdso = 7,           // ELF image of the guest's vDSO, zstd
 };
 
 struct ChunkHeader {

@@ -27,6 +27,7 @@ struct Recording::State {
     std::vector<ChunkInfo> chunks;
     std::vector<ChunkLocation> locations;  // as chunks
     std::optional<ChunkLocation> kernel_symbols;
+    std::optional<ChunkLocation> vdso;
     std::string damage;
 };
 

@@ -240,6 +240,9 @@ Result<Recording> Recording::open(const std::filesystem::path& path) {
             case ChunkKind::kKernelSymbols:
                 state->kernel_symbols = chunk;
                 break;
+            case ChunkKind::kVdso:
+                state->vdso = chunk;
+                break;
             case ChunkKind::kEnd:
                 ended = true;
                 break;
@@ -298,12 +301,20 @@ Result<void> Recording::verify() const {
     return {};
 }
 
-Result<std::string> Recording::kernel_symbols() const {
-    if (!state_->kernel_symbols) return std::string();
-    auto raw = read_single(*state_, *state_->kernel_symbols);
+namespace {
+
+Result<std::string> text_of(const Recording::State& state, const std::optional<ChunkLocation>& at) {
+    if (!at) return std::string();
+    auto raw = read_single(state, *at);
     if (!raw) return std::unexpected(raw.error());
     return std::string(raw->begin(), raw->end());
 }
+
+}  // namespace
+
+Result<std::string> Recording::kernel_symbols() const { return text_of(*state_, state_->kernel_symbols); }
+
+Result<std::string> Recording::vdso() const { return text_of(*state_, state_->vdso); }
 
 Result<PageTouches> Recording::touches(std::size_t chunk) const {
     const std::string where = position(*state_, state_->locations[chunk].offset);

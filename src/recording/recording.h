@@ -92,6 +92,8 @@ class Recording {
     [[nodiscard]] Result<void> verify() const;
     // Kernel symbols as the guest printed them (/proc/kallsyms), empty when there are none.
     [[nodiscard]] Result<std::string> kernel_symbols() const;
+    // The ELF image that the guest's kernel maps as [vdso], empty when there is none.
+    [[nodiscard]] Result<std::string> vdso() const;
 
   private:
     friend class BatchReader;

@@ -35,6 +35,10 @@ Result<void> Writer::add_kernel_symbols(const std::string& text) {
     return add_compressed(format::ChunkKind::kKernelSymbols, bytes_of(text), 15);
 }
 
+Result<void> Writer::add_vdso(const std::string& image) {
+    return add_compressed(format::ChunkKind::kVdso, bytes_of(image), 15);
+}
+
 Result<void> Writer::finish(const Metadata& metadata) {
     if (auto done = add_compressed(format::ChunkKind::kMetadata, bytes_of(to_json(metadata)), 9); !done)
         return done;

@@ -18,6 +18,7 @@ class Writer {
     // `packed` as pack() returns it.
     Result<void> add(std::span<const std::uint8_t> packed) { return file_.write(packed); }
     Result<void> add_kernel_symbols(const std::string& text);
+    Result<void> add_vdso(const std::string& image);
     // Writes the final metadata and the end chunk, and gives the file its name.
     Result<void> finish(const Metadata& metadata);
     // Leaves NAME.partial behind, readable up to its last whole chunk.

@@ -37,8 +37,8 @@ std::vector<explain::HotFunction> largest(const PathFootprint& path) {
 
 std::string path_text(const PathFootprint& path, const Footprints& all, bool color) {
     std::string out = strong(fmt::format("{}: {} calls", path.path, grouped(path.calls)), color);
-    if (!path.functions_meant.empty() &&
-        !(path.functions_meant.size() == 1 && path.functions_meant[0] == path.path))
+    const bool itself = path.functions_meant.size() == 1 && path.functions_meant[0] == path.path;
+    if (!path.functions_meant.empty() && !itself)
         out += fmt::format("  as {}\n", fmt::join(path.functions_meant, ", "));
     if (path.unfinished > 0)
         out += fmt::format("  {} more had not ended when the recording did, and are left out\n",
@@ -219,7 +219,7 @@ std::string as_csv(const Footprints& footprints) {
         if (name.find_first_of(",\"") != std::string::npos) {
             for (std::size_t at = 0; (at = name.find('"', at)) != std::string::npos; at += 2)
                 name.insert(at, "\"");
-            name = "\"" + name + "\"";
+            name = fmt::format("\"{}\"", name);
         }
         const auto line = [&](const char* quantity, std::uint64_t unit, const Spread& spread) {
             if (path.calls == 0) return;

@@ -38,6 +38,8 @@ Units whole_report() {
     add(units, kMessageCpu, "QEMU Virtual CPU");
     add(units, kMessageNotes, number(4) + number(3) + number(3) + std::string("GNU\0\x01\x02\xff\0", 8));
     add(units, kMessageModules, "");
+    add(units, kMessageVdso, std::string("\177ELF", 4));
+    add(units, kMessageVdso, std::string("\0\1", 2));
     add(units, kMessageKallsyms, "ffffffff81000000 T _st");
     add(units, kMessageKallsyms, "ext\n");
     add(units, kMessageTasks, "1 1 100 init\n");
@@ -78,6 +80,7 @@ void expect_whole(const GuestFacts& f) {
     EXPECT_EQ(f.out_dropped, 0U);
     EXPECT_EQ(f.warnings, std::vector<std::string>{"cannot read x"});
     EXPECT_EQ(f.kallsyms, "ffffffff81000000 T _stext\n");
+    EXPECT_EQ(f.vdso, std::string("\177ELF\0\1", 6));
     EXPECT_TRUE(f.done);
 }
 

@@ -309,6 +309,7 @@ TEST(Metadata, SurvivesTheFile) {
     auto writer = Writer::create(folder.file("a.rec"), metadata);
     ASSERT_TRUE(writer);
     ASSERT_TRUE(writer->add_kernel_symbols("ffffffff81000000 T _text\n"));
+    ASSERT_TRUE(writer->add_vdso(std::string("\177ELF\0", 5)));
     ASSERT_TRUE(writer->finish(metadata));
     auto recording = Recording::open(folder.file("a.rec"));
     ASSERT_TRUE(recording) << recording.error().message();
@@ -316,6 +317,7 @@ TEST(Metadata, SurvivesTheFile) {
     EXPECT_EQ(recording->metadata().spaces, metadata.spaces);
     EXPECT_EQ(recording->metadata().maps, metadata.maps);
     EXPECT_EQ(*recording->kernel_symbols(), "ffffffff81000000 T _text\n");
+    EXPECT_EQ(*recording->vdso(), std::string("\177ELF\0", 5));
 }
 
 TEST(Writer, AnEarlierRecordingStaysUntilTheNewOneIsWhole) {

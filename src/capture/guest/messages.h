@@ -24,6 +24,7 @@ enum {
     kMessageFailure = 17,    /* text: why the command could not be started */
     kMessageDone = 18,       /* nothing follows */
     kMessageDropped = 19,    /* u32 type of an output, u64 bytes of it that were not sent */
+    kMessageVdso = 20,       /* the image that the kernel maps as [vdso] */
 };
 
 enum {

@@ -138,6 +138,9 @@ Result<void> GuestReport::finish_message() {
         case kMessageModules:
             facts_.modules += text;
             break;
+        case kMessageVdso:
+            facts_.vdso += text;
+            break;
         case kMessageKallsyms:
             facts_.kallsyms += text;
             break;

@@ -24,6 +24,7 @@ struct GuestFacts {
     std::string cpu;
     std::string build_id;  // of the kernel, hex
     std::string modules;   // /proc/modules
+    std::string vdso;      // the image, not text
     std::string kallsyms;
     bool has_all_kallsyms = false;  // the list is complete; it comes before the command starts
     std::string tasks;              // those that existed before the command: lines "TID PID FLAGS NAME"
