@@ -8,7 +8,9 @@ namespace {
 
 Translation translation_of(std::uint64_t key, SpaceId space) {
     const bool kernel = machine::tag_of(key) == addrspace::kGlobalTag;
-    return {.page = machine::page_of(key), .space = kernel ? kKernelSpace : space.value()};
+    return {.page = machine::page_of(key),
+            .space = kernel ? kKernelSpace : space.value(),
+            .size = static_cast<std::uint8_t>(machine::size_of(key))};
 }
 
 }  // namespace
@@ -75,33 +77,52 @@ void ArrayCauses::flush_all(SpaceId owner, std::span<const std::uint64_t> conten
     conflict_.flush_all();
 }
 
+void ArrayCauses::remove(const std::function<bool(std::uint64_t, bool)>& doomed, SpaceId owner,
+                         std::span<const std::uint64_t> contents) {
+    for (std::size_t slot = 0; slot < contents.size(); ++slot)
+        if (contents[slot] != machine::kNoKey &&
+            doomed(contents[slot], slot % geometry_.ways >= geometry_.usable()))
+            history_[translation_of(contents[slot], owner)].removed = true;
+    capacity_.drop_if(doomed);
+    conflict_.drop_if(doomed);
+}
+
 MachineCauses::Cpu& MachineCauses::cpu(CpuId id) {
     Cpu& cpu = cpus_[id.value()];
-    for (const Kind kind : replay::kKinds) {
-        auto& array = cpu.arrays[static_cast<std::size_t>(kind)];
-        if (!array) array = std::make_unique<ArrayCauses>(machine_.tlb(kind).geometry);
-    }
+    if (cpu.arrays.empty())
+        for (const machine::TlbDescription& tlb : machine_.tlbs)
+            cpu.arrays.push_back(std::make_unique<ArrayCauses>(tlb.geometry));
     return cpu;
 }
 
 void MachineCauses::looked_up(const replay::Lookups& lookups, std::vector<Cause>& causes) {
-    const auto kind = static_cast<std::size_t>(lookups.kind);
-    cpu(lookups.cpu).arrays[kind]->judge(lookups.keys, lookups.missed, lookups.space, causes);
-    for (const Cause cause : causes) ++counts_[kind][cause];
+    cpu(lookups.cpu).arrays[lookups.array]->judge(lookups.keys, lookups.missed, lookups.space, judged_);
+    causes.clear();
+    std::size_t judged = 0;
+    for (const std::uint32_t at : lookups.walked) {
+        while (lookups.missed[judged] != at) ++judged;
+        causes.push_back(judged_[judged]);
+        ++counts_[static_cast<std::size_t>(lookups.kind_of(at))][judged_[judged]];
+    }
 }
 
 void MachineCauses::switching(const replay::SpaceSwitch& to) {
     Cpu& state = cpu(to.cpu);
     const auto owner = state.owners.find(to.to.tag);
     const SpaceId before = owner == state.owners.end() ? to.space : owner->second;
-    for (const Kind kind : replay::kKinds) {
-        const auto i = static_cast<std::size_t>(kind);
+    for (std::size_t i = 0; i < state.arrays.size(); ++i) {
         if (to.to.flush)
             state.arrays[i]->flush_all(before, to.tlbs[i]->contents());
         else if (to.to.drop)
             state.arrays[i]->drop_tag(to.to.tag, before, to.tlbs[i]->contents());
     }
     state.owners[to.to.tag] = to.space;
+}
+
+void MachineCauses::removing(const replay::Removal& removal) {
+    Cpu& state = cpu(removal.cpu);
+    for (std::size_t i = 0; i < state.arrays.size(); ++i)
+        state.arrays[i]->remove(removal.doomed, removal.space, removal.tlbs[i]->contents());
 }
 
 namespace {
@@ -111,6 +132,7 @@ class CauseObserver final : public replay::Observer {
     explicit CauseObserver(const machine::Machine& machine) : causes_(machine) {}
     void looked_up(const replay::Lookups& lookups) override { causes_.looked_up(lookups, scratch_); }
     void switching(const replay::SpaceSwitch& to) override { causes_.switching(to); }
+    void removing(const replay::Removal& removal) override { causes_.removing(removal); }
     [[nodiscard]] const std::array<CauseCounts, 2>& counts() const { return causes_.counts(); }
 
   private:

@@ -15,10 +15,13 @@
 
 #include "core/error.h"
 #include "core/types.h"
-#include "explain/regions.h"
+#include "addrspace/regions.h"
 #include "recording/recording.h"
 
 namespace tlbscope::explain {
+
+using addrspace::KernelLayout;
+using addrspace::Region;
 
 inline constexpr std::string_view kUnknownFunction = "[unknown]";
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "addrspace/mapping.h"
 #include "core/types.h"
 #include "machine/tlb.h"
 
@@ -12,10 +13,26 @@ namespace tlbscope::machine {
 
 // One TLB array and what it serves.
 struct TlbDescription {
-    std::string name;  // "instruction", "data"
-    Kind kind = Kind::kInstruction;
+    std::string name;  // "instruction", "data", "second"
+    bool instruction = false;
+    bool data = false;  // both: a unified array
     std::uint32_t level = 1;
+    std::vector<PageShift> pages;  // sizes its entries can have, ascending
     TlbGeometry geometry;
+    Cycles hit;              // what a hit here adds to one in the first level; 0 there
+    bool inclusive = false;  // what it loses, the levels before lose as well
+    std::string source;
+
+    [[nodiscard]] bool serves(Kind kind) const { return kind == Kind::kInstruction ? instruction : data; }
+};
+
+// What the architecture says about removing entries.
+struct InvalidationRules {
+    bool page_matches_any_asid = false;  // by address, whatever identifier the entry carries
+    bool page_kills_reserved = false;    // by address, reserved entries as well
+    bool all_spares_reserved = true;
+    bool all_spares_global = false;
+    bool reload_kills_overlapping = false;  // a reload removes older entries of other sizes in its range
     std::string source;
 };
 
@@ -48,12 +65,19 @@ struct Machine {
         std::string source;
     } refill;
 
-    std::vector<TlbDescription> tlbs;  // one for instructions, one for data
+    std::vector<addrspace::MappingRule> rules;  // the file's, then the command line's
+    std::string rules_source;
+    InvalidationRules invalidation;
+
+    std::vector<TlbDescription> tlbs;  // by level
 
     std::vector<std::string> changes;  // --set arguments, in order
     std::string file;                  // where it was read from
 
+    // The first-level array that holds base pages of this kind; every machine has one.
     [[nodiscard]] const TlbDescription& tlb(Kind kind) const;
+    [[nodiscard]] std::uint32_t levels() const;
+    [[nodiscard]] addrspace::Mapping mapping() const { return {rules, pages.base}; }
     // "tlb.data.entries=64, tlb.data.ways=4", empty when the machine is as its file says.
     [[nodiscard]] std::string changes_text() const;
 };

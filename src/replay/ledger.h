@@ -15,19 +15,40 @@
 
 namespace tlbscope::replay {
 
-// What one TLB array saw, over all CPUs.
+// What one TLB array saw, over all CPUs; by kind where a unified array serves both.
 struct LevelCounts {
     std::string name;  // of the array in the machine
-    Kind kind = Kind::kInstruction;
+    bool instruction = false;
+    bool data = false;
     std::uint32_t level = 1;
+    std::vector<PageShift> pages;
     machine::TlbGeometry geometry;
-    std::uint64_t lookups = 0;
+    std::array<std::uint64_t, 2> lookups{};
+    std::array<std::uint64_t, 2> misses{};
+    std::array<std::uint64_t, 2> walks{};  // misses that no later level answered
     std::uint64_t hits = 0;
-    std::uint64_t misses = 0;
     std::uint64_t refills = 0;
+    std::uint64_t loads = 0;   // of the refills, those that followed no miss
+    std::uint64_t pinned = 0;  // entries put in place before the run
     std::uint64_t evicted = 0;
     std::uint64_t dropped = 0;
     std::uint64_t resident = 0;  // entries in use at the end
+
+    [[nodiscard]] std::uint64_t lookups_total() const { return lookups[0] + lookups[1]; }
+    [[nodiscard]] std::uint64_t misses_total() const { return misses[0] + misses[1]; }
+};
+
+// A page that a mapping pinned.
+struct Pin {
+    std::string rule;
+    std::string array;
+    std::uint32_t cpu = 0;
+    VirtAddr start;
+    PageShift size;
+    bool refused = false;   // no reserved entry was left
+    std::string killed_by;  // empty: it lived
+    std::uint64_t killed_at = 0;     // block executions before
+    std::uint64_t misses_after = 0;  // in its range, once it was dead
 };
 
 // What the recording itself says was referenced: the sums over its chunks.
@@ -38,7 +59,7 @@ struct RecordedTotals {
 
 struct Ledger {
     machine::Machine machine;
-    std::string mapping;  // "4K": every page is a base page
+    std::string mapping;  // "4K": every page is a base page; "4K; kernel-linear=8M"
     recording::Granularity granularity = recording::Granularity::kFull;
 
     Counts references;
@@ -50,6 +71,9 @@ struct Ledger {
     Counts lookups;
     Counts misses;
     std::vector<LevelCounts> levels;
+    std::vector<Pin> pins;
+    std::array<Cycles, 2> refill{};      // by kind: what the misses cost
+    std::array<Cycles, 2> later_hits{};  // what hits in later levels added
     // By kind, where the replay was asked for causes (explain/causes.h).
     std::optional<std::array<CauseCounts, 2>> causes;
 

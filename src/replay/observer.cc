@@ -47,18 +47,19 @@ void locate_access(const Lookups& lookups, std::uint32_t at, std::uint32_t acces
 }  // namespace
 
 void locate(const Lookups& lookups, std::vector<Miss>& misses) {
-    misses.resize(lookups.missed.size());
+    misses.resize(lookups.walked.size());
     std::size_t run = 0;
     std::uint32_t at = lookups.begin;
-    const bool fetch = lookups.kind == Kind::kInstruction;
     for (std::size_t i = 0; i < misses.size(); ++i) {
-        const std::uint64_t key = lookups.keys[lookups.missed[i]];
-        const std::uint32_t ordinal = lookups.ordinals[lookups.missed[i]];
+        const std::uint32_t index = lookups.walked[i];
+        const std::uint64_t key = lookups.touched[index];
+        const std::uint32_t ordinal = lookups.ordinals[index];
+        const bool fetch = lookups.kind_of(index) == Kind::kInstruction;
         while (run + 1 < lookups.modes.size() &&
                ordinal >= (fetch ? lookups.modes[run + 1].first_block : lookups.modes[run + 1].first_access))
             ++run;
         Miss& miss = misses[i];
-        miss = {.kind = lookups.kind,
+        miss = {.kind = lookups.kind_of(index),
                 .mode = lookups.modes[run].mode,
                 .side = machine::tag_of(key) == addrspace::kGlobalTag ? Side::kKernel : Side::kUser,
                 .page = machine::page_of(key)};
@@ -79,6 +80,9 @@ void locate(const Lookups& lookups, std::vector<Miss>& misses) {
             locate_fetch(lookups, miss);
         else
             locate_access(lookups, at, ordinal, miss);
+        // A larger entry's page is named by where it starts.
+        const PageShift size = lookups.sizes[machine::size_of(lookups.keys[index])];
+        miss.page = miss.page >> (size.value() - lookups.shift.value()) << (size.value() - lookups.shift.value());
     }
 }
 

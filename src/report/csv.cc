@@ -43,7 +43,7 @@ std::string quoted(const std::string& text) {
 void rows(const Ledger& ledger, const Replay& replay, std::string& out) {
     std::string machine = ledger.machine.name;
     for (const std::string& change : ledger.machine.changes) machine += " " + change;
-    Csv csv(quoted(machine) + "," + ledger.mapping, out);
+    Csv csv(quoted(machine) + "," + quoted(ledger.mapping), out);
     csv.counts("misses", ledger.misses);
     csv.counts("references", ledger.references);
     csv.counts("lookups", ledger.lookups);

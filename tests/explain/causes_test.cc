@@ -23,7 +23,7 @@ void compare(const Trace& trace, const std::vector<Machine>& machines) {
         logs.push_back(std::make_unique<MissLog>(machine, trace.dictionary));
         observers.push_back(logs.back().get());
     }
-    replay::Engine engine(trace.dictionary, trace.metadata, machines, observers);
+    replay::Engine engine(trace.dictionary, trace.metadata, reference::plans_of(machines), observers);
     for (const Executions& executions : trace.batches) ASSERT_TRUE(engine.consume(executions.batch()));
     const auto ledgers = engine.finish(trace.metadata, trace.totals());
     ASSERT_TRUE(ledgers) << ledgers.error().message();
@@ -129,7 +129,7 @@ std::vector<Cause> causes_of(const TlbGeometry& geometry, std::uint32_t asids,
     machine.asids.count = asids;
     const Trace trace = world(symbols);
     MissLog log(machine, trace.dictionary);
-    replay::Engine engine(trace.dictionary, trace.metadata, {machine}, {&log});
+    replay::Engine engine(trace.dictionary, trace.metadata, reference::plans_of({machine}), {&log});
     for (const Executions& executions : trace.batches) EXPECT_TRUE(engine.consume(executions.batch()));
     std::vector<Cause> causes;
     for (const reference::MissRecord& record : log.log[0]) causes.push_back(record.cause);
@@ -171,7 +171,7 @@ TEST(Causes, AnObserverDoesNotChangeTheReplay) {
     const Trace trace = reference::random_trace(random);
     const Machine machine = reference::random_machine(random);
     MissLog log(machine, trace.dictionary);
-    replay::Engine watched(trace.dictionary, trace.metadata, {machine, machine}, {nullptr, &log});
+    replay::Engine watched(trace.dictionary, trace.metadata, reference::plans_of({machine, machine}), {nullptr, &log});
     for (const Executions& executions : trace.batches) ASSERT_TRUE(watched.consume(executions.batch()));
     const auto ledgers = watched.finish(trace.metadata, trace.totals());
     ASSERT_TRUE(ledgers);

@@ -1,6 +1,7 @@
 #include "support/traces.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 namespace tlbscope::reference {
@@ -147,6 +148,12 @@ Trace random_trace(machine::Random& random) {
     return trace;
 }
 
+std::vector<replay::Plan> plans_of(const std::vector<machine::Machine>& machines) {
+    std::vector<replay::Plan> plans;
+    for (const machine::Machine& machine : machines) plans.push_back(replay::make_plan(machine, {}, {}).value());
+    return plans;
+}
+
 machine::Machine simple_machine(const machine::TlbGeometry& geometry) {
     machine::Machine machine;
     machine.name = "test";
@@ -161,7 +168,9 @@ machine::Machine simple_machine(const machine::TlbGeometry& geometry) {
     for (const Kind kind : replay::kKinds) {
         machine::TlbDescription tlb;
         tlb.name = kind == Kind::kInstruction ? "instruction" : "data";
-        tlb.kind = kind;
+        tlb.instruction = kind == Kind::kInstruction;
+        tlb.data = !tlb.instruction;
+        tlb.pages = {PageShift(12)};
         tlb.geometry = geometry;
         machine.tlbs.push_back(tlb);
     }
@@ -176,10 +185,18 @@ machine::Machine random_machine(machine::Random& random) {
         const std::uint32_t sets = random.below(2) == 0 ? 1 : 1 + random.below(7);
         g.entries = g.ways * sets;
         g.reserved = sets == 1 && random.below(4) == 0 ? random.below(g.entries) : 0;
-        g.replacement = static_cast<machine::Replacement>(random.below(4));
+        g.replacement = static_cast<machine::Replacement>(random.below(6));
+        // A tree has a power of two of ways and none reserved.
+        if (g.replacement == machine::Replacement::kTreePlru) {
+            g.ways = std::bit_ceil(g.ways);
+            g.entries = g.ways * sets;
+            g.reserved = 0;
+        }
         g.seed = random.below(1000);
     }
     machine.pages.base = PageShift(static_cast<std::uint8_t>(12 + random.below(3) * 2));
+    machine.pages.sizes = {machine.pages.base};
+    for (machine::TlbDescription& tlb : machine.tlbs) tlb.pages = machine.pages.sizes;
     machine.asids.count = random.below(6);
     return machine;
 }

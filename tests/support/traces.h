@@ -10,6 +10,7 @@
 #include "recording/batch.h"
 #include "recording/metadata.h"
 #include "replay/ledger.h"
+#include "replay/plan.h"
 
 namespace tlbscope::reference {
 
@@ -44,6 +45,7 @@ struct Trace {
 [[nodiscard]] Trace random_trace(machine::Random& random);
 // A machine with random geometries, policies, page size and identifiers.
 [[nodiscard]] machine::Machine random_machine(machine::Random& random);
+[[nodiscard]] std::vector<replay::Plan> plans_of(const std::vector<machine::Machine>& machines);
 // The same arrays for instructions and data.
 [[nodiscard]] machine::Machine simple_machine(const machine::TlbGeometry& geometry);
 

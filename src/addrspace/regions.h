@@ -7,9 +7,15 @@
 #include <string_view>
 
 #include "core/types.h"
-#include "explain/kallsyms.h"
 
-namespace tlbscope::explain {
+namespace tlbscope::addrspace {
+
+struct AddressRange {
+    std::uint64_t start = 0;
+    std::uint64_t end = 0;
+    [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address < end; }
+    [[nodiscard]] bool empty() const { return start >= end; }
+};
 
 enum class Region : std::uint8_t {
     kUserText,
@@ -53,4 +59,4 @@ class KernelLayout {
     std::uint64_t stack_bytes_ = 0;
 };
 
-}  // namespace tlbscope::explain
+}  // namespace tlbscope::addrspace
