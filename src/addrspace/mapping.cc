@@ -96,12 +96,15 @@ Result<MappingRule> parse_rule(const std::string& text, bool pinned) {
 Mapping::Answer Mapping::at(SpaceId recorded, VirtAddr address, Side side, const RegionOf& region_of,
                             bool pins) const {
     std::optional<Region> region;
-    for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
-        if (rule->pinned && !pins) continue;
-        if (rule->needs_region() && !region)
-            region = region_of ? region_of(recorded, address) : Region::kUnknown;
-        if (rule->covers(region.value_or(Region::kUnknown), side, address.value()))
-            return {.size = rule->size, .pin = rule->pinned ? &*rule : nullptr};
+    for (const bool pinned : {true, false}) {
+        if (pinned && !pins) continue;
+        for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
+            if (rule->pinned != pinned) continue;
+            if (rule->needs_region() && !region)
+                region = region_of ? region_of(recorded, address) : Region::kUnknown;
+            if (rule->covers(region.value_or(Region::kUnknown), side, address.value()))
+                return {.size = rule->size, .pin = pinned ? &*rule : nullptr};
+        }
     }
     return {.size = base_};
 }

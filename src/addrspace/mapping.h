@@ -1,4 +1,5 @@
-// Which page size maps what: rules that the machine file or the command line gives, the last that matches wins.
+// Which page size maps what: rules that the machine file or the command line gives, the last that matches wins, and
+// pins before all others.
 //
 //     kernel-linear=8M            the region in 8M pages
 //     user=64K                    all of the user's side

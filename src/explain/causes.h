@@ -44,7 +44,10 @@ struct Translation {
 // The causes of one array's misses.
 class ArrayCauses {
   public:
-    explicit ArrayCauses(const machine::TlbGeometry& geometry);
+    // `alone`: nothing but its own reloads and the invalidations that shadows see change the array, so a shadow
+    // of its own kind would equal it. Not so behind an inclusive level, or where software loads entries.
+    // `loaded`: entries get there without a miss, so that what was never missed may have been looked up.
+    ArrayCauses(const machine::TlbGeometry& geometry, bool alone, bool loaded);
 
     // `keys` were looked up, and those at the indexes `missed` missed; user-side keys are of `space`. Writes
     // the misses' causes.
@@ -54,7 +57,8 @@ class ArrayCauses {
     // `owner`, or every entry, of which those on the user's side are `owner`'s.
     void drop_tag(std::uint16_t tag, SpaceId owner, std::span<const std::uint64_t> contents);
     void flush_all(SpaceId owner, std::span<const std::uint64_t> contents);
-    void remove(const std::function<bool(std::uint64_t, bool)>& doomed, SpaceId owner,
+    void remove(const std::function<bool(std::uint64_t, bool)>& doomed,
+                const std::unordered_map<std::uint16_t, SpaceId>& owners,
                 std::span<const std::uint64_t> contents);
 
   private:
@@ -87,6 +91,8 @@ class ArrayCauses {
     };
 
     machine::TlbGeometry geometry_;
+    bool lru_;  // the array is an LRU array and nothing else
+    bool loaded_;
     Shadow capacity_;  // fully associative LRU; none when the array is that itself
     Shadow conflict_;  // LRU of the same geometry; none when it would equal the array or the other shadow
     FlatMap<Translation, History> history_;
@@ -95,7 +101,8 @@ class ArrayCauses {
 // The causes of one machine's misses, whatever the number of CPUs.
 class MachineCauses {
   public:
-    explicit MachineCauses(machine::Machine machine) : machine_(std::move(machine)) {}
+    // `loads`: software loads entries without a miss (TlbEvent::What::kLoad).
+    explicit MachineCauses(machine::Machine machine, bool loads = false);
     // Writes the causes of the misses at lookups.walked, which are those that count; the others are judged too,
     // as each array has a history of its own.
     void looked_up(const replay::Lookups& lookups, std::vector<Cause>& causes);
@@ -111,6 +118,8 @@ class MachineCauses {
     Cpu& cpu(CpuId id);
 
     machine::Machine machine_;
+    bool loaded_;
+    bool alone_;
     std::map<std::uint32_t, Cpu> cpus_;
     std::array<CauseCounts, 2> counts_{};
     std::vector<Cause> judged_;

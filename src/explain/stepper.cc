@@ -31,7 +31,7 @@ class Array {
     Array(const machine::TlbGeometry& geometry, std::uint64_t stream)
         : geometry_(geometry),
           tlb_(machine::make_tlb(geometry, stream)),
-          causes_(geometry),
+          causes_(geometry, true, false),
           keys_(geometry.entries, machine::kNoKey),
           entries_(geometry.entries) {}
 

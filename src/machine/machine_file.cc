@@ -129,21 +129,22 @@ void read_tlbs(TomlDocument& document, TomlTable& root, Machine& machine) {
     if (tlbs == nullptr) return;
     // In the order of the file: arrays are reported as their author wrote them down.
     std::vector<std::pair<std::uint32_t, std::string>> names;
-    for (const auto& [key, node] : *tlbs)
-        names.emplace_back(static_cast<std::uint32_t>(node.source().begin.line), std::string(key.str()));
+    const std::vector<std::string> usual{"instruction", "data"};
+    for (const auto& [key, node] : *tlbs) {
+        const std::string name(key.str());
+        names.emplace_back(static_cast<std::uint32_t>(node.source().begin.line), name);
+        // Any name will do for an array that says what it serves; without that it is a slip of the pen.
+        const bool known = name == usual[0] || name == usual[1] ||
+                           (node.is_table() && node.as_table()->contains("serves"));
+        if (const std::string guess = nearest(name, usual); !known && !guess.empty())
+            document.complain(document.where(key.source(), "tlb." + name),
+                              fmt::format("unknown key tlb.{}", name), fmt::format("did you mean tlb.{}?", guess));
+    }
     std::sort(names.begin(), names.end());
     TomlTable reader(document, *tlbs, "tlb", {});
     for (const auto& [line, name] : names)
-        if (const toml::table* table = reader.raw_table(name)) {
-            const bool known = name == "instruction" || name == "data" || table->contains("serves");
-            const std::vector<std::string> usual{"instruction", "data"};
-            if (const std::string guess = nearest(name, usual); !known && !guess.empty()) {
-                reader.reject(name, fmt::format("tlb.{} does not say what it serves", name),
-                              fmt::format("did you mean tlb.{}?", guess));
-                return;
-            }
+        if (const toml::table* table = reader.raw_table(name))
             machine.tlbs.push_back(read_tlb(document, *table, name, machine));
-        }
     std::stable_sort(machine.tlbs.begin(), machine.tlbs.end(),
                      [](const TlbDescription& a, const TlbDescription& b) { return a.level < b.level; });
     for (const Kind kind : {Kind::kInstruction, Kind::kData})

@@ -97,7 +97,7 @@ void Engine::apply(Cpu& cpu, std::size_t group, std::size_t member, const TlbEve
     const Side side = event.address.value() >= kernel_base_ ? Side::kKernel : Side::kUser;
     state.collector.forget_last();
     const std::uint64_t key = state.collector.key(event.address.page(groups_[group].shift).value(), side);
-    state.mmus[member].apply(event, key, cpu.space, cpu.recorded);
+    state.mmus[member].apply(event, key, cpu.recorded);
 }
 
 void Engine::happen(Cpu& cpu, const recording::Event& event) {

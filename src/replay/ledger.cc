@@ -30,6 +30,11 @@ class Identities {
 
 }  // namespace
 
+void Ledger::charge_misses() {
+    for (const Kind kind : kKinds)
+        refill[static_cast<std::size_t>(kind)] = machine.refill.cycles * misses.of(kind);
+}
+
 Cycles Ledger::refill_cycles(Kind kind) const {
     const auto k = static_cast<std::size_t>(kind);
     return refill[k] + later_hits[k];

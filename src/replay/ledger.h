@@ -86,6 +86,9 @@ struct Ledger {
 
     [[nodiscard]] bool full() const { return granularity == recording::Granularity::kFull; }
     [[nodiscard]] std::uint64_t instructions_total() const { return instructions[0] + instructions[1]; }
+    // Charges every miss what the machine says a miss costs: for counts that come from elsewhere.
+    void charge_misses();
+    // Misses and hits in later levels.
     [[nodiscard]] Cycles refill_cycles(Kind kind) const;
     [[nodiscard]] Cycles refill_cycles() const;
 

@@ -181,6 +181,7 @@ void Mmu::Lane::add(std::uint64_t key, const Touch& touch, std::uint32_t id, boo
     keys.push_back(key);
     touched.push_back(touch.key);
     ordinals.push_back(touch.ordinal);
+    instructions.push_back(touch.instruction);
     kinds.push_back(touch.kind);
     ids.push_back(id);
 }
@@ -191,6 +192,7 @@ void Mmu::Lane::clear() {
     missed.clear();
     touched.clear();
     ordinals.clear();
+    instructions.clear();
     kinds.clear();
     ids.clear();
 }
@@ -408,6 +410,7 @@ void Mmu::tell(const Segment& segment) {
         lookups.missed = lane.missed;
         lookups.walked = walked_at_;
         lookups.ordinals = lane.ordinals;
+        lookups.instructions = lane.instructions;
         observer_->looked_up(lookups);
     }
 }
@@ -446,12 +449,12 @@ std::optional<machine::Routes::Stop> Mmu::stop(Kind kind, std::uint64_t touched_
         return plan_->routes.route(kind, plan_->mapping.base())[level];
     }
     const Remembered& page = mapped(touched_key, recorded);
-    if (page.pin != nullptr && level == 0) {
-        const auto at = (*page.pinned[k])[0];
-        key = rekey(touched_key, at->size);
-        if (pinned(*page.pin, at->array, key)) return at;
+    const machine::Routes::Route* route = page.routes[k];
+    if (page.pin != nullptr) {
+        const auto first = (*page.pinned[k])[0];
+        if (pinned(*page.pin, first->array, rekey(touched_key, first->size))) route = page.pinned[k];
     }
-    const auto at = (*page.routes[k])[level];
+    const auto at = (*route)[level];
     if (at) key = rekey(touched_key, at->size);
     return at;
 }
@@ -512,27 +515,29 @@ void Mmu::switch_space(SpaceSwitch to, std::uint64_t execution) {
     check_pins("a switch of address space", execution);
 }
 
-void Mmu::remove(SpaceId space, const std::function<bool(std::uint64_t, bool)>& doomed) {
+void Mmu::remove(const std::function<bool(std::uint64_t, bool)>& doomed,
+                 std::optional<std::uint32_t> array) {
     if (observer_ != nullptr) {
         const auto all = tlbs();
-        observer_->removing({.cpu = cpu_, .space = space, .tlbs = all, .doomed = doomed});
+        observer_->removing({.cpu = cpu_, .tlbs = all, .doomed = doomed, .array = array});
     }
-    for (const auto& tlb : tlbs_) tlb->drop_if(doomed);
+    for (std::uint32_t i = 0; i < tlbs_.size(); ++i)
+        if (!array || i == *array) tlbs_[i]->drop_if(doomed);
 }
 
-void Mmu::apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId space, SpaceId recorded) {
+void Mmu::apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId recorded) {
     const machine::InvalidationRules& rules = plan_->machine.invalidation;
     const std::uint16_t tag = machine::tag_of(touched_key);
     switch (event.what) {
         case TlbEvent::What::kInvalidatePage:
-            remove(space, [&](std::uint64_t key, bool reserved) {
+            remove([&](std::uint64_t key, bool reserved) {
                 return (rules.page_kills_reserved || !reserved) &&
                        (rules.page_matches_any_asid || machine::tag_of(key) == tag) &&
                        overlaps(key, event.address, plan_->routes.touched());
             });
             break;
         case TlbEvent::What::kInvalidateAll:
-            remove(space, [&](std::uint64_t key, bool reserved) {
+            remove([&](std::uint64_t key, bool reserved) {
                 return (!rules.all_spares_reserved || !reserved) &&
                        (!rules.all_spares_global || machine::tag_of(key) != addrspace::kGlobalTag);
             });
@@ -541,29 +546,28 @@ void Mmu::apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId space,
                 for (const auto& tlb : tlbs_) tlb->flush_all();
             break;
         case TlbEvent::What::kLoad:
-            load(event, touched_key, space, recorded);
+            load(event, touched_key, recorded);
             break;
     }
     check_pins(event.text(), event.execution);
 }
 
 // Software writes an entry for a page as the tables map it, whether or not a pin covers it.
-void Mmu::load(const TlbEvent& event, std::uint64_t touched_key, SpaceId space, SpaceId recorded) {
+void Mmu::load(const TlbEvent& event, std::uint64_t touched_key, SpaceId recorded) {
     const auto answer =
         plan_->mapping.at(recorded, event.address, side_of(touched_key), plan_->region_of, false);
-    for (std::uint32_t array = 0; array < tlbs_.size(); ++array) {
-        const auto at = plan_->routes.route(Kind::kData, answer.size)[0];
-        if (at->array != array) continue;
-        const PageShift size = plan_->routes.sizes()[at->size];
-        const std::uint64_t key = rekey(touched_key, at->size);
-        if (plan_->machine.invalidation.reload_kills_overlapping)
-            remove(space, [&](std::uint64_t other, bool) {
+    const auto at = plan_->routes.route(Kind::kData, answer.size)[0];
+    const PageShift size = plan_->routes.sizes()[at->size];
+    const std::uint64_t key = rekey(touched_key, at->size);
+    if (plan_->machine.invalidation.reload_kills_overlapping)
+        remove(
+            [&](std::uint64_t other, bool) {
                 return machine::size_of(other) != machine::size_of(key) &&
                        machine::tag_of(other) == machine::tag_of(key) && overlaps(other, event.address, size);
-            });
-        tlbs_[array]->load(key);
-        ++totals_[array].loads;
-    }
+            },
+            at->array);
+    tlbs_[at->array]->load(key);
+    ++totals_[at->array].loads;
 }
 
 }  // namespace tlbscope::replay

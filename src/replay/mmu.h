@@ -77,7 +77,7 @@ class Mmu {
     // The CPU is about to run `to.space`; the arrays in `to` are filled in here.
     void switch_space(SpaceSwitch to, std::uint64_t execution);
     // `touched_key` is the key of the touched page at the event's address.
-    void apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId space, SpaceId recorded);
+    void apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId recorded);
 
     [[nodiscard]] const Counts& misses() const { return misses_; }
     [[nodiscard]] const std::vector<ArrayTotals>& arrays() const { return totals_; }
@@ -96,6 +96,7 @@ class Mmu {
         std::vector<std::uint32_t> missed;
         std::vector<std::uint64_t> touched;
         std::vector<std::uint32_t> ordinals;
+        std::vector<std::uint16_t> instructions;
         std::vector<Kind> kinds;
         std::vector<std::uint32_t> ids;
         void add(std::uint64_t key, const Touch& touch, std::uint32_t id, bool miss);
@@ -136,8 +137,9 @@ class Mmu {
     void check_pins(const std::string& event, std::uint64_t execution);
     [[nodiscard]] bool overlaps(std::uint64_t key, VirtAddr start, PageShift size) const;
     [[nodiscard]] std::vector<const machine::Tlb*> tlbs() const;
-    void remove(SpaceId space, const std::function<bool(std::uint64_t, bool)>& doomed);
-    void load(const TlbEvent& event, std::uint64_t touched_key, SpaceId space, SpaceId recorded);
+    void remove(const std::function<bool(std::uint64_t, bool)>& doomed,
+                std::optional<std::uint32_t> array = {});
+    void load(const TlbEvent& event, std::uint64_t touched_key, SpaceId recorded);
 
     const Plan* plan_;
     Observer* observer_;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct Lookups {
     std::span<const std::uint32_t> missed;    // indexes into `keys`, ascending
     std::span<const std::uint32_t> walked;    // of these, those that no later level answered and a refill did
     std::span<const std::uint32_t> ordinals;  // of `keys`
+    // Of `keys`, the instruction of the block that made the touch, where that is not the first that could have.
+    std::span<const std::uint16_t> instructions;
     std::span<const ModeRun> modes;
     SpaceId space;     // that user-side keys belong to, as addrspace::Spaces names it
     SpaceId recorded;  // the same as the recording names it
@@ -78,9 +81,9 @@ struct SpaceSwitch {
 // Software removes entries.
 struct Removal {
     CpuId cpu;
-    SpaceId space;  // that runs: the owner of user-side entries with its tag
     std::span<const machine::Tlb* const> tlbs;  // by array, before they drop anything
     std::function<bool(std::uint64_t key, bool reserved)> doomed;
+    std::optional<std::uint32_t> array;  // only from this one
 };
 
 class Observer {

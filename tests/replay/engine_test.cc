@@ -277,7 +277,7 @@ TEST(Engine, RefusesTotalsThatTheRecordingDoesNotHold) {
     Executions executions;
     executions.blocks = {0};
     trace.batches = {executions};
-    Engine engine(trace.dictionary, trace.metadata, {reference::simple_machine({})});
+    Engine engine(trace.dictionary, trace.metadata, reference::plans_of({reference::simple_machine({})}));
     ASSERT_TRUE(engine.consume(executions.batch()));
     EXPECT_EQ(
         engine.finish(trace.metadata, {.instructions = 3, .accesses = 0}).error().what,

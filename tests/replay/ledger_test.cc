@@ -96,6 +96,7 @@ TEST(Ledger, TurnsMissesIntoCycles) {
             more.misses.at(kind, Mode::kKernel, side) = v26[i] - v24[i];
             ++i;
         }
+    more.charge_misses();
     EXPECT_EQ(more.misses.total(), 340313u);
     EXPECT_EQ(more.refill_cycles(), Cycles(7827199));
     EXPECT_EQ(more.refill_cycles(Kind::kInstruction), Cycles(5913507));

@@ -58,6 +58,14 @@ void Causes::drop_space(std::uint32_t identifier, const Tlb& array) {
     same_geometry_.drop_space(identifier);
 }
 
+void Causes::drop_if(const std::function<bool(const Translation&, bool)>& doomed, const Tlb& array) {
+    for (Known& known : known_)
+        if (known.entry && array.holds(*known.entry) && doomed(*known.entry, array.reserved(*known.entry)))
+            known.removed = true;
+    any_place_.drop_if(doomed);
+    same_geometry_.drop_if(doomed);
+}
+
 void Causes::flush_all(const Tlb& array) {
     for (Known& known : known_) {
         if (known.entry && array.holds(*known.entry)) known.removed = true;

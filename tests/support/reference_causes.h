@@ -21,6 +21,8 @@ class Causes {
     // `array` is about to drop an identifier's entries, or every entry.
     void drop_space(std::uint32_t identifier, const Tlb& array);
     void flush_all(const Tlb& array);
+    // `array`, whose reserved ways are known by `reserved`, is about to lose the doomed.
+    void drop_if(const std::function<bool(const Translation&, bool)>& doomed, const Tlb& array);
 
   private:
     struct Known {
