@@ -222,7 +222,7 @@ static void send_machine(int cpus) {
         proc_value("/proc/cpuinfo", "cpu", text, sizeof text))
         send_text(kMessageCpu, text);
     send_file(kMessageNotes, "/sys/kernel/notes");
-    send_file(kMessageModules, "/proc/modules");
+    if (access("/proc/modules", F_OK) == 0) send_file(kMessageModules, "/proc/modules");
     send_vdso();
 }
 

@@ -169,8 +169,12 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     add(talk.guest.notes);
     metadata.not_recorded.emplace_back(
         "physical pages of instruction fetches (this plugin interface gives data only)");
-    metadata.not_recorded.emplace_back(
-        "operands of invalidating instructions (this plugin interface reads no registers)");
+    if (talk.architecture.name != "ppc32")
+        metadata.not_recorded.emplace_back(
+            "operands of invalidating instructions (this plugin interface reads no registers)");
+    else if (!run.tells_flushed_page)
+        metadata.not_recorded.emplace_back(
+            "which page an invalidation was for (a kernel of scripts/build-ppc32-kernel tells)");
     if (run.limit_reached)
         metadata.not_recorded.push_back(
             fmt::format("everything after the first {} references (--max-refs)", options.most_references));

@@ -235,13 +235,19 @@ std::vector<std::string> applets(const PackingOrder& order) {
     return names;
 }
 
-// busybox for scripts and for `sh -c`: every applet that another file does not stand for already.
+// busybox for scripts and for `sh -c`: every applet that another file does not stand for already. Where it is not
+// the host's it keeps its name on the host, where its symbols are looked for, and /bin/busybox is a link.
 Result<void> add_busybox(Archive& archive, const PackingOrder& order) {
     if (order.busybox.empty()) return {};
     if (const auto elf = read_elf(order.busybox);
         !elf || !order.architecture->runs(*elf) || !elf->needed.empty())
         return {};
-    if (auto done = archive.add_file("/bin/busybox", order.busybox); !done) return done;
+    if (order.architecture->is_hosts()) {
+        if (auto done = archive.add_file("/bin/busybox", order.busybox); !done) return done;
+    } else {
+        if (auto done = archive.add_host(order.busybox); !done) return std::unexpected(done.error());
+        archive.add_link("/bin/busybox", order.busybox.string());
+    }
     for (const std::string& name : applets(order)) {
         bool taken = false;
         for (const char* folder : kProgramFolders) taken |= archive.has(std::string(folder) + "/" + name);
@@ -255,7 +261,8 @@ Result<void> add_own_programs(Archive& archive, const fs::path& folder) {
     for (const auto& entry : fs::directory_iterator(folder, code)) {
         const std::string name = entry.path().filename().string();
         if (name == "agent" || !read_elf(entry.path()) || archive.has("usr/bin/" + name)) continue;
-        if (auto done = archive.add_file("/usr/bin/" + name, entry.path()); !done) return done;
+        if (auto done = archive.add_host(entry.path()); !done) return std::unexpected(done.error());
+        archive.add_link("/usr/bin/" + name, entry.path().string());
     }
     return {};
 }
@@ -286,11 +293,11 @@ Result<FoundProgram> find_command(const PackingOrder& order) {
         }
         if (!is_path && !order.programs.empty() && fs::is_regular_file(order.programs / name, ignored) &&
             name != "agent")
-            return FoundProgram{order.programs / name, "/usr/bin/" + name};
+            return FoundProgram{order.programs / name, (order.programs / name).string(), true};
         if (!is_path && !order.busybox.empty()) {
-            if (name == "busybox") return FoundProgram{order.busybox, "/bin/busybox"};
+            if (name == "busybox") return FoundProgram{order.busybox, "/bin/busybox", true};
             for (const std::string& applet : applets(order))
-                if (applet == name) return FoundProgram{order.busybox, "/bin/" + name};
+                if (applet == name) return FoundProgram{order.busybox, "/bin/" + name, true};
         }
     }
     const auto program = find_program(name);

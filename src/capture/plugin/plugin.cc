@@ -453,6 +453,7 @@ void instrument_flush(qemu_plugin_insn* insn, std::uint64_t address, const std::
             packed(EventType::kInvalidate, static_cast<std::uint64_t>(what)));
     } else if (address > control->flush_page_start && address < control->flush_page_end &&
                power_word(code) == kOperandLoad) {
+        control->tells_flushed_page.store(1, std::memory_order_relaxed);
         qemu_plugin_register_vcpu_mem_cb(insn, on_flush_operand, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
                                          nullptr);
     }
