@@ -205,10 +205,11 @@ static void send_vdso(void) {
 }
 
 static void send_machine(int cpus) {
-    unsigned char hello[12];
+    unsigned char hello[16];
     put32(hello, kProtocolVersion);
     put32(hello + 4, (uint32_t)sysconf(_SC_PAGESIZE));
     put32(hello + 8, (uint32_t)cpus);
+    put32(hello + 12, __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
     channel_message(kMessageHello, hello, sizeof hello);
 
     struct utsname u;
@@ -221,7 +222,7 @@ static void send_machine(int cpus) {
         proc_value("/proc/cpuinfo", "cpu", text, sizeof text))
         send_text(kMessageCpu, text);
     send_file(kMessageNotes, "/sys/kernel/notes");
-    send_file(kMessageModules, "/proc/modules");
+    if (access("/proc/modules", F_OK) == 0) send_file(kMessageModules, "/proc/modules");
     send_vdso();
 }
 

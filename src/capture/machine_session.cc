@@ -3,10 +3,12 @@
 #include <chrono>
 #include <sstream>
 
+#include "capture/guest/architecture.h"
 #include "capture/guest/failure.h"
 #include "capture/guest/guest.h"
 #include "capture/guest/places.h"
 #include "capture/guest/report.h"
+#include "capture/qemu.h"
 #include "capture/session.h"
 
 namespace tlbscope::capture {
@@ -15,12 +17,6 @@ namespace {
 
 // Above any boot that will still succeed: five seconds here, twenty on a busy machine.
 constexpr std::chrono::seconds kBootPatience{180};
-
-// First kernel-side address, by QEMU's target name.
-std::uint64_t kernel_base(const std::string& target) {
-    if (target == "x86_64") return 0xffff800000000000;  // Documentation/arch/x86/x86_64/mm.rst
-    return 0xc000000000000000;
-}
 
 // The kernel's text symbols, for the few that the recorder itself needs.
 class KernelSymbols {
@@ -75,6 +71,7 @@ Result<WindowPoint> kernel_point(const KernelSymbols& symbols, const std::string
 // What the session learns while the guest runs.
 struct Conversation {
     const RecordOptions& options;
+    const Architecture& architecture;
     const PreparedGuest& guest;
     GuestReport report;
     bool configured = false;
@@ -84,9 +81,15 @@ struct Conversation {
         if (configured || !report.facts().has_all_kallsyms) return {};
         configured = true;
         const KernelSymbols symbols(report.facts().kallsyms);
-        const auto range = symbols.find("__switch_to_asm");
+        const auto range = symbols.find(std::string(architecture.switch_function));
         control.switch_start = range.start;
         control.switch_end = range.end;
+        if (architecture.name == "ppc32") {
+            const auto page = symbols.find("__tlbil_va");
+            control.flush_page_start = page.start;
+            control.flush_page_end = page.end;
+            control.flush_all = symbols.find("_tlbil_all").start;
+        }
         const auto resolve = [&](const std::string& name) { return kernel_point(symbols, name); };
         auto from = parse_point("--from", options.from, resolve);
         if (!from) return std::unexpected(from.error());
@@ -120,18 +123,23 @@ struct Conversation {
     [[nodiscard]] Error failure(GuestState state) const {
         state.report_started = report.units() != 0;
         state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-        state.memory_mib = static_cast<std::uint32_t>(options.memory_mib);
+        state.memory_mib = guest.memory_mib;
+        state.architecture = architecture.name;
+        state.qemu = qemu_package(architecture.qemu);
         if (const auto words = read_text(guest.folder.path() / "qemu.log"); words) state.qemu_errors = *words;
         const auto console = read_text(guest.console_log);
         return guest_failure(console ? *console : "", report.facts(), state);
     }
 };
 
-GuestRequest guest_request(const RecordOptions& options) {
+GuestRequest guest_request(const RecordOptions& options, const Architecture& architecture) {
     GuestRequest request{.command = options.command,
                          .with = options.with,
+                         .architecture = &architecture,
                          .memory_mib = static_cast<std::uint32_t>(options.memory_mib),
-                         .cpus = options.cpus};
+                         .cpus = options.cpus,
+                         .events = options.events,
+                         .root = options.root};
     if (!options.kernel.empty()) request.kernel = options.kernel;
     std::istringstream words(options.kernel_arguments);
     for (std::string word; words >> word;) request.kernel_arguments.push_back(word);
@@ -161,8 +169,12 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     add(talk.guest.notes);
     metadata.not_recorded.emplace_back(
         "physical pages of instruction fetches (this plugin interface gives data only)");
-    metadata.not_recorded.emplace_back(
-        "operands of invalidating instructions (this plugin interface reads no registers)");
+    if (talk.architecture.name != "ppc32")
+        metadata.not_recorded.emplace_back(
+            "operands of invalidating instructions (this plugin interface reads no registers)");
+    else if (!run.tells_flushed_page)
+        metadata.not_recorded.emplace_back(
+            "which page an invalidation was for (a kernel of scripts/build-ppc32-kernel tells)");
     if (run.limit_reached)
         metadata.not_recorded.push_back(
             fmt::format("everything after the first {} references (--max-refs)", options.most_references));
@@ -173,9 +185,11 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
 }  // namespace
 
 Result<Session> record_machine(const RecordOptions& options) {
-    auto guest = prepare_guest(guest_request(options));
+    const auto architecture = find_architecture(options.guest);
+    if (!architecture) return std::unexpected(architecture.error());
+    auto guest = prepare_guest(guest_request(options, **architecture));
     if (!guest) return std::unexpected(guest.error());
-    Conversation talk{.options = options, .guest = *guest};
+    Conversation talk{.options = options, .architecture = **architecture, .guest = *guest};
 
     RecordRequest request{.qemu_arguments = guest->qemu,
                           .output = options.output,
@@ -196,7 +210,7 @@ Result<Session> record_machine(const RecordOptions& options) {
     metadata.command = options.command;
     metadata.target = guest->target;
     metadata.system = true;
-    metadata.kernel_base = kernel_base(guest->target);
+    metadata.kernel_base = (*architecture)->kernel_base;
     metadata.qemu_version = guest->qemu_version;
     metadata.cpu_model = guest->cpu_model;
     metadata.kernel_command_line = guest->kernel_command_line;

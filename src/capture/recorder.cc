@@ -271,6 +271,7 @@ Result<RecordOutcome> record(
     if (guest_error) return std::unexpected(*guest_error);
 
     outcome.exited = control.exited.load() != 0;
+    outcome.tells_flushed_page = control.tells_flushed_page.load() != 0;
     outcome.forks = control.forks.load();
     outcome.execs = control.execs.load();
     outcome.window_opened = control.phase.load() != Phase::kWaiting;

@@ -47,6 +47,7 @@ struct RecordOutcome {
     std::uint32_t forks = 0;
     std::uint32_t execs = 0;
     bool exited = false;  // QEMU came to its own end
+    bool tells_flushed_page = false;  // a ppc32 kernel's invalidations carry their operand
     recording::Totals totals;
     std::vector<std::uint64_t> space_tasks;
     std::vector<CpuSwitches> switches;  // by CPU

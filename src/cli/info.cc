@@ -36,6 +36,16 @@ std::uint64_t count(const Summary& summary, EventType type) {
     return summary.events[static_cast<std::size_t>(type)];
 }
 
+struct Operation {
+    std::size_t kind;
+    const char* name;
+};
+constexpr Operation kInvalidations[] = {
+    {1, "invlpg"}, {2, "mov-to-cr3"}, {3, "invpcid"},         {16, "tlbie"},         {17, "tlbiel"},
+    {18, "slbia"}, {19, "tlbia"},     {20, "44x-flush-page"}, {21, "44x-flush-all"},
+};
+constexpr Operation kBarriers[] = {{1, "ptesync"}, {2, "tlbsync"}};
+
 constexpr std::uint64_t kNanosecondsPerInstruction = 4;  // the guest's clock, -icount shift=2
 
 std::string text(const Recording& recording, const Summary& s) {
@@ -102,10 +112,25 @@ std::string text(const Recording& recording, const Summary& s) {
     };
     for (const Name& name :
          {Name{EventType::kMark, "marks"}, Name{EventType::kSwitchSpace, "switches of space"},
-          Name{EventType::kInvalidate, "invalidating instructions"}, Name{EventType::kBarrier, "barriers"},
           Name{EventType::kBinding, "page bindings"}, Name{EventType::kSystemCall, "system calls"}})
         if (const std::uint64_t n = count(s, name.type); n != 0)
             out += fmt::format("{} {}\n", grouped(n), name.words);
+    const auto kinds = [&](auto& counts, auto& names, const char* what) {
+        std::string list;
+        for (const Operation& operation : names)
+            if (counts[operation.kind] != 0)
+                list += fmt::format("{}{} {}", list.empty() ? "" : ", ", grouped(counts[operation.kind]),
+                                    operation.name);
+        if (!list.empty()) out += fmt::format("{} executed: {}\n", what, list);
+    };
+    kinds(s.invalidations, kInvalidations, "invalidations");
+    kinds(s.barriers, kBarriers, "barriers");
+    if (s.own_misses)
+        out += fmt::format(
+            "the guest's own TLB: {} refills; its miss handlers ran {} times for data and {} for "
+            "instructions (refills and page faults)\n",
+            grouped(s.own_misses->refills), grouped(s.own_misses->data_handler),
+            grouped(s.own_misses->instruction_handler));
     if (m.early_ends != 0)
         out += fmt::format("{} executions ended early by a fault; {}\n", grouped(m.early_ends),
                            m.uncertain_instructions == 0
@@ -146,6 +171,16 @@ nlohmann::json json(const Recording& recording, const Summary& s) {
                         {"protection", range.protection},
                         {"path", range.path},
                         {"build_id", range.build_id}});
+    const auto kinds = [](auto& counts, auto& names) {
+        json list = json::object();
+        for (const Operation& operation : names) list[operation.name] = counts[operation.kind];
+        return list;
+    };
+    json own_misses;
+    if (s.own_misses)
+        own_misses = {{"refills", s.own_misses->refills},
+                      {"data_handler", s.own_misses->data_handler},
+                      {"instruction_handler", s.own_misses->instruction_handler}};
     return {{"schema", 1},
             {"recording", recording.path().string()},
             {"bytes", recording.file_bytes()},
@@ -186,6 +221,9 @@ nlohmann::json json(const Recording& recording, const Summary& s) {
               {"barriers", count(s, EventType::kBarrier)},
               {"bindings", count(s, EventType::kBinding)},
               {"system_calls", count(s, EventType::kSystemCall)}}},
+            {"invalidations", kinds(s.invalidations, kInvalidations)},
+            {"barriers", kinds(s.barriers, kBarriers)},
+            {"guest_tlb", own_misses},
             {"early_ends", m.early_ends},
             {"uncertain_instructions", m.uncertain_instructions},
             {"bytes_per_reference", bytes_per_reference(recording, s)},

@@ -5,7 +5,7 @@
 #define TLBSCOPE_CAPTURE_GUEST_MESSAGES_H
 
 enum {
-    kMessageHello = 1,       /* u32 version of this protocol, u32 page size, u32 CPUs */
+    kMessageHello = 1,       /* u32 version of this protocol, u32 page size, u32 CPUs, u32 1 if big-endian */
     kMessageKernel = 2,      /* release, version, machine: each ended by a zero */
     kMessageCommandLine = 3, /* /proc/cmdline */
     kMessageCpu = 4,         /* the CPU's name */
@@ -28,7 +28,7 @@ enum {
 };
 
 enum {
-    kProtocolVersion = 1,
+    kProtocolVersion = 2,
     kMostOutput = 16 << 20, /* bytes sent of what the command wrote to each of its outputs */
 };
 

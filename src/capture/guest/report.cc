@@ -117,6 +117,7 @@ Result<void> GuestReport::finish_message() {
             hello_ = true;
             facts_.page_size = reader.u32();
             facts_.cpus = reader.u32();
+            facts_.big_endian = reader.u32() != 0;
             break;
         }
         case kMessageKernel:
@@ -132,8 +133,7 @@ Result<void> GuestReport::finish_message() {
             break;
         case kMessageNotes:
             notes_.insert(notes_.end(), bytes_.begin(), bytes_.end());
-            // The kernel's byte order is the guest's: the greeting does not tell it, a note's length does.
-            facts_.build_id = build_id_in_notes(notes_, notes_.size() >= 4 && notes_[0] == 0);
+            facts_.build_id = build_id_in_notes(notes_, facts_.big_endian);
             break;
         case kMessageModules:
             facts_.modules += text;

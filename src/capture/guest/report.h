@@ -17,6 +17,7 @@ namespace tlbscope::capture {
 struct GuestFacts {
     std::uint32_t page_size = 0;
     std::uint32_t cpus = 0;
+    bool big_endian = false;
     std::string release;  // uname -r
     std::string version;  // uname -v
     std::string machine;  // uname -m
