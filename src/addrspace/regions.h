@@ -42,6 +42,7 @@ class KernelLayout {
     // `target` is QEMU's name of the architecture, `image` the kernel's own code and data where known.
     KernelLayout(std::string_view target, AddressRange image);
     [[nodiscard]] Region at(std::uint64_t address) const;
+    [[nodiscard]] AddressRange image() const { return image_; }
     // Bytes of a kernel stack that starts at a multiple of its size in vmalloc space; 0 when stacks are not
     // aligned so there.
     [[nodiscard]] std::uint64_t stack_bytes() const { return stack_bytes_; }

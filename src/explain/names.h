@@ -66,6 +66,9 @@ class Names {
     [[nodiscard]] Name function_at(SpaceId space, VirtAddr address) const;
     [[nodiscard]] Region region_of(SpaceId space, VirtAddr address) const;
 
+    // The kernel's own code and data; empty when unknown.
+    [[nodiscard]] addrspace::AddressRange kernel_image() const;
+
     [[nodiscard]] Name name_of(std::uint32_t function_id) const;
     // Bytes of all its parts.
     [[nodiscard]] std::uint64_t bytes_of(std::uint32_t function_id) const;
