@@ -74,7 +74,8 @@ Result<MappingRule> parse_rule(const std::string& text, bool pinned) {
         }
         const auto end = address_of(rule.what.substr(dash + 1));
         if (!end) return bad(text, "the end is no hexadecimal address", form);
-        if (*end <= *start && *end != 0) return bad(text, "the range is empty", "give the end behind the start");
+        if (*end <= *start && *end != 0)
+            return bad(text, "the range is empty", "give the end behind the start");
         rule.range = AddressRange{*start, *end};
         return rule;
     }
@@ -110,7 +111,8 @@ Mapping::Answer Mapping::at(SpaceId recorded, VirtAddr address, Side side, const
 }
 
 bool Mapping::needs_regions() const {
-    return std::any_of(rules_.begin(), rules_.end(), [](const MappingRule& rule) { return rule.needs_region(); });
+    return std::any_of(rules_.begin(), rules_.end(),
+                       [](const MappingRule& rule) { return rule.needs_region(); });
 }
 
 std::string Mapping::text() const {

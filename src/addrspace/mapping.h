@@ -1,13 +1,13 @@
-// Which page size maps what: rules that the machine file or the command line gives, the last that matches wins, and
-// pins before all others.
+// Which page size maps what: rules that the machine file or the command line gives, the last that matches
+// wins, and pins before all others.
 //
 //     kernel-linear=8M            the region in 8M pages
 //     user=64K                    all of the user's side
 //     0xff000000-0xff080000=512K  a range of addresses, the end not included
 //     kernel-text:8M              pinned: 8M entries that no reload replaces
 //
-// A large page serves the addresses of its rule only: where a region ends inside one, the rest of that page is
-// mapped as its own rule says. What a real kernel would lose to rounding there is told by `advise`.
+// A large page serves the addresses of its rule only: where a region ends inside one, the rest of that page
+// is mapped as its own rule says. What a real kernel would lose to rounding there is told by `advise`.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct MappingRule {
     std::string what;  // as it was written: a region, "user", "kernel", "all", or a range
     // One of these says what it covers.
     std::optional<Region> region;
-    std::optional<Side> side;            // of "user" and "kernel"
-    std::optional<AddressRange> range;   // none of the three: everything
+    std::optional<Side> side;           // of "user" and "kernel"
+    std::optional<AddressRange> range;  // none of the three: everything
     PageShift size;
     bool pinned = false;
 

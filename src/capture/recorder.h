@@ -46,7 +46,7 @@ struct RecordOutcome {
     bool window_closed = false;
     std::uint32_t forks = 0;
     std::uint32_t execs = 0;
-    bool exited = false;  // QEMU came to its own end
+    bool exited = false;              // QEMU came to its own end
     bool tells_flushed_page = false;  // a ppc32 kernel's invalidations carry their operand
     recording::Totals totals;
     std::vector<std::uint64_t> space_tasks;

@@ -14,8 +14,8 @@ namespace tlbscope::cli {
 
 namespace {
 
-void add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values, const std::string& help,
-              const std::string& type) {
+void add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+              const std::string& help, const std::string& type) {
     app.add_option(name, values, help)->type_name(type)->expected(1)->take_all();
 }
 
@@ -42,8 +42,8 @@ void add_machine_options(CLI::App& app, const std::shared_ptr<MachineOptions>& o
     app.add_option("--machine", options->names, "machines by name or file")
         ->option_text(fmt::format("NAME|FILE[,...] (default: {})", kDefaultMachine));
     add_list(app, "--set", options->changes, "change a fact of the machines; repeatable", "KEY=VALUE");
-    add_list(app, "--map", options->maps, "map a region in pages of another size, e.g. kernel-linear=8M; repeatable",
-             "REGION=SIZE[,...]");
+    add_list(app, "--map", options->maps,
+             "map a region in pages of another size, e.g. kernel-linear=8M; repeatable", "REGION=SIZE[,...]");
     add_list(app, "--pin", options->pins,
              "keep entries for a region or page that no reload replaces, e.g. kernel-text:8M; repeatable",
              "REGION:SIZE[,...]");
@@ -94,7 +94,8 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
         if (kind == "tlbia" && colon == std::string_view::npos) {
             event.what = replay::TlbEvent::What::kInvalidateAll;
         } else if ((kind == "tlbie" || kind == "load") && colon != std::string_view::npos) {
-            event.what = kind == "load" ? replay::TlbEvent::What::kLoad : replay::TlbEvent::What::kInvalidatePage;
+            event.what =
+                kind == "load" ? replay::TlbEvent::What::kLoad : replay::TlbEvent::What::kInvalidatePage;
             std::string_view address = what.substr(colon + 1);
             std::uint64_t value = 0;
             if (!address.starts_with("0x") || !parse(address.substr(2), 16, value))
@@ -121,9 +122,9 @@ Result<void> place_pins(machine::Machine& machine, const explain::Names* names) 
         if (rule.region == addrspace::Region::kKernelText && names != nullptr) {
             const addrspace::AddressRange image = names->kernel_image();
             if (image.empty())
-                return usage_error(fmt::format("pin {}: the recording does not say where the kernel's text is",
-                                               rule.text()),
-                                   "pin pages by address, such as --pin 0xc0000000:8M");
+                return usage_error(
+                    fmt::format("pin {}: the recording does not say where the kernel's text is", rule.text()),
+                    "pin pages by address, such as --pin 0xc0000000:8M");
             rule.region.reset();
             rule.range = image;
         }
@@ -146,16 +147,17 @@ Result<void> place_pins(machine::Machine& machine, const explain::Names* names) 
             machine::TlbDescription& tlb = machine.tlbs[routes->route(kind, rule.size)[0]->array];
             machine::TlbGeometry& geometry = tlb.geometry;
             if (geometry.sets() != 1)
-                return usage_error(fmt::format("pin {}: tlb.{} of {} has {} sets, and only a fully associative "
-                                               "array reserves entries",
-                                               rule.text(), tlb.name, machine.name, geometry.sets()),
-                                   "map the region in large pages instead: --map");
+                return usage_error(
+                    fmt::format("pin {}: tlb.{} of {} has {} sets, and only a fully associative "
+                                "array reserves entries",
+                                rule.text(), tlb.name, machine.name, geometry.sets()),
+                    "map the region in large pages instead: --map");
             if (geometry.replacement == machine::Replacement::kTreePlru)
                 return usage_error(fmt::format("pin {}: tree-plru cannot spare entries", rule.text()),
                                    fmt::format("--set tlb.{}.replacement=nru", tlb.name));
             if (pages >= geometry.entries)
-                return usage_error(fmt::format("the pins take {} entries and tlb.{} of {} has {}", grouped(pages),
-                                               tlb.name, machine.name, geometry.entries),
+                return usage_error(fmt::format("the pins take {} entries and tlb.{} of {} has {}",
+                                               grouped(pages), tlb.name, machine.name, geometry.entries),
                                    "pin fewer or larger pages");
             geometry.reserved = std::max(geometry.reserved, static_cast<std::uint32_t>(pages));
             if (unbounded && geometry.reserved == 0)

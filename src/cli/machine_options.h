@@ -25,8 +25,8 @@ void add_event_option(CLI::App& app, const std::shared_ptr<MachineOptions>& opti
 // "tlbie:0xc0123000@1000": at an address, before an execution.
 [[nodiscard]] Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string>& texts);
 
-// Bounds the pins of `machine` where a region's bounds are known, and reserves as many entries as they take in
-// each array that holds them. `names` may be nullptr when no rule names a region.
+// Bounds the pins of `machine` where a region's bounds are known, and reserves as many entries as they take
+// in each array that holds them. `names` may be nullptr when no rule names a region.
 [[nodiscard]] Result<void> place_pins(machine::Machine& machine, const explain::Names* names);
 [[nodiscard]] bool needs_regions(const std::vector<machine::Machine>& machines);
 

@@ -39,12 +39,13 @@ std::string geometry_text(const Machine& machine, const machine::TlbDescription&
 }
 
 std::string invalidation_text(const machine::InvalidationRules& rules) {
-    return fmt::format("by page: {}, {}; of everything: {}, {}; a reload {} older entries of other sizes in its range",
-                       rules.page_matches_any_asid ? "whatever the identifier" : "with its identifier",
-                       rules.page_kills_reserved ? "reserved entries as well" : "not reserved entries",
-                       rules.all_spares_reserved ? "not reserved entries" : "reserved entries as well",
-                       rules.all_spares_global ? "not global ones" : "global ones as well",
-                       rules.reload_kills_overlapping ? "removes" : "leaves");
+    return fmt::format(
+        "by page: {}, {}; of everything: {}, {}; a reload {} older entries of other sizes in its range",
+        rules.page_matches_any_asid ? "whatever the identifier" : "with its identifier",
+        rules.page_kills_reserved ? "reserved entries as well" : "not reserved entries",
+        rules.all_spares_reserved ? "not reserved entries" : "reserved entries as well",
+        rules.all_spares_global ? "not global ones" : "global ones as well",
+        rules.reload_kills_overlapping ? "removes" : "leaves");
 }
 
 std::string shown(const Machine& machine) {
@@ -58,7 +59,8 @@ std::string shown(const Machine& machine) {
           fmt::format("{:g} MHz, {:g} cycles an instruction", machine.clock.hertz / 1e6,
                       machine.clock.cycles_per_instruction),
           machine.clock.source);
-    group("pages", fmt::format("{}; base {}", page_sizes(machine.pages.sizes), size_name(machine.pages.base.bytes())),
+    group("pages",
+          fmt::format("{}; base {}", page_sizes(machine.pages.sizes), size_name(machine.pages.base.bytes())),
           machine.pages.source);
     group("asid", fmt::format("{} identifiers", machine.asids.count), machine.asids.source);
     for (const auto& tlb : machine.tlbs) group("tlb." + tlb.name, geometry_text(machine, tlb), tlb.source);
@@ -87,17 +89,24 @@ Json as_json(const Machine& machine) {
                {{"hertz", machine.clock.hertz},
                 {"cycles_per_instruction", machine.clock.cycles_per_instruction},
                 {"source", machine.clock.source}}}};
-    json["pages"] = {
-        {"sizes", sizes_json(machine.pages.sizes)}, {"base", machine.pages.base.bytes()}, {"source", machine.pages.source}};
+    json["pages"] = {{"sizes", sizes_json(machine.pages.sizes)},
+                     {"base", machine.pages.base.bytes()},
+                     {"source", machine.pages.source}};
     json["asid"] = {{"count", machine.asids.count}, {"source", machine.asids.source}};
     for (const auto& tlb : machine.tlbs)
-        json["tlb"][tlb.name] = {
-            {"entries", tlb.geometry.entries},   {"ways", tlb.geometry.ways},
-            {"reserved", tlb.geometry.reserved}, {"replacement", machine::name_of(tlb.geometry.replacement)},
-            {"seed", tlb.geometry.seed},         {"level", tlb.level},
-            {"serves", tlb.instruction && tlb.data ? "both" : tlb.instruction ? "instruction" : "data"},
-            {"pages", sizes_json(tlb.pages)},    {"hit", tlb.hit.value()},
-            {"inclusive", tlb.inclusive},        {"source", tlb.source}};
+        json["tlb"][tlb.name] = {{"entries", tlb.geometry.entries},
+                                 {"ways", tlb.geometry.ways},
+                                 {"reserved", tlb.geometry.reserved},
+                                 {"replacement", machine::name_of(tlb.geometry.replacement)},
+                                 {"seed", tlb.geometry.seed},
+                                 {"level", tlb.level},
+                                 {"serves", tlb.instruction && tlb.data ? "both"
+                                            : tlb.instruction           ? "instruction"
+                                                                        : "data"},
+                                 {"pages", sizes_json(tlb.pages)},
+                                 {"hit", tlb.hit.value()},
+                                 {"inclusive", tlb.inclusive},
+                                 {"source", tlb.source}};
     json["refill"] = {{"by", machine.refill.by},
                       {"cycles", machine.refill.cycles.value()},
                       {"source", machine.refill.source}};

@@ -170,10 +170,9 @@ Result<std::vector<replay::Ledger>> replay_with_causes(const recording::Recordin
     std::vector<std::unique_ptr<CauseObserver>> observers;
     replay::Options watched = options;
     watched.observers.clear();
-    const bool loads =
-        std::any_of(options.events.begin(), options.events.end(), [](const replay::TlbEvent& event) {
-            return event.what == replay::TlbEvent::What::kLoad;
-        });
+    const bool loads = std::any_of(
+        options.events.begin(), options.events.end(),
+        [](const replay::TlbEvent& event) { return event.what == replay::TlbEvent::What::kLoad; });
     for (const machine::Machine& machine : machines) {
         observers.push_back(std::make_unique<CauseObserver>(machine, loads));
         watched.observers.push_back(observers.back().get());

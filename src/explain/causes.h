@@ -37,16 +37,19 @@ struct Translation {
     std::uint64_t page = 0;
     std::uint32_t space = 0;
     std::uint8_t size = 0;  // as machine::size_of numbers it
-    [[nodiscard]] std::uint64_t hash() const { return page ^ std::uint64_t{space} << 40 ^ std::uint64_t{size} << 36; }
+    [[nodiscard]] std::uint64_t hash() const {
+        return page ^ std::uint64_t{space} << 40 ^ std::uint64_t{size} << 36;
+    }
     friend bool operator==(const Translation&, const Translation&) = default;
 };
 
 // The causes of one array's misses.
 class ArrayCauses {
   public:
-    // `alone`: nothing but its own reloads and the invalidations that shadows see change the array, so a shadow
-    // of its own kind would equal it. Not so behind an inclusive level, or where software loads entries.
-    // `loaded`: entries get there without a miss, so that what was never missed may have been looked up.
+    // `alone`: nothing but its own reloads and the invalidations that shadows see change the array, so a
+    // shadow of its own kind would equal it. Not so behind an inclusive level, or where software loads
+    // entries. `loaded`: entries get there without a miss, so that what was never missed may have been looked
+    // up.
     ArrayCauses(const machine::TlbGeometry& geometry, bool alone, bool loaded);
 
     // `keys` were looked up, and those at the indexes `missed` missed; user-side keys are of `space`. Writes
@@ -103,8 +106,8 @@ class MachineCauses {
   public:
     // `loads`: software loads entries without a miss (TlbEvent::What::kLoad).
     explicit MachineCauses(machine::Machine machine, bool loads = false);
-    // Writes the causes of the misses at lookups.walked, which are those that count; the others are judged too,
-    // as each array has a history of its own.
+    // Writes the causes of the misses at lookups.walked, which are those that count; the others are judged
+    // too, as each array has a history of its own.
     void looked_up(const replay::Lookups& lookups, std::vector<Cause>& causes);
     void switching(const replay::SpaceSwitch& to);
     void removing(const replay::Removal& removal);
@@ -112,8 +115,8 @@ class MachineCauses {
 
   private:
     struct Cpu {
-        std::vector<std::unique_ptr<ArrayCauses>> arrays;  // of the machine
-        std::unordered_map<std::uint16_t, SpaceId> owners;   // of the tags
+        std::vector<std::unique_ptr<ArrayCauses>> arrays;   // of the machine
+        std::unordered_map<std::uint16_t, SpaceId> owners;  // of the tags
     };
     Cpu& cpu(CpuId id);
 

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "addrspace/regions.h"
 #include "core/error.h"
 #include "core/types.h"
-#include "addrspace/regions.h"
 #include "recording/recording.h"
 
 namespace tlbscope::explain {

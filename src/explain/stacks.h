@@ -16,9 +16,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "addrspace/regions.h"
 #include "core/error.h"
 #include "core/types.h"
-#include "addrspace/regions.h"
 #include "recording/recording.h"
 
 namespace tlbscope::explain {

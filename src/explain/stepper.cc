@@ -185,8 +185,8 @@ class Walker {
         cpu.id = id;
         cpu.asids.emplace(std::min(machine_.asids.count, addrspace::kMostAsids));
         for (const Kind kind : replay::kKinds)
-            cpu.arrays[static_cast<std::size_t>(kind)] =
-                std::make_unique<Array>(machine_.tlb(kind).geometry, replay::random_stream(id, static_cast<std::size_t>(kind)));
+            cpu.arrays[static_cast<std::size_t>(kind)] = std::make_unique<Array>(
+                machine_.tlb(kind).geometry, replay::random_stream(id, static_cast<std::size_t>(kind)));
         switch_space(cpu, SpaceId(0));
         return cpu;
     }

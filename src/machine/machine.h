@@ -32,6 +32,7 @@ struct InvalidationRules {
     bool page_kills_reserved = false;    // by address, reserved entries as well
     bool all_spares_reserved = true;
     bool all_spares_global = false;
+    bool all_clears_index = true;           // FIFO arrays start anew
     bool reload_kills_overlapping = false;  // a reload removes older entries of other sizes in its range
     std::string source;
 };

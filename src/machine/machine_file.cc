@@ -134,11 +134,12 @@ void read_tlbs(TomlDocument& document, TomlTable& root, Machine& machine) {
         const std::string name(key.str());
         names.emplace_back(static_cast<std::uint32_t>(node.source().begin.line), name);
         // Any name will do for an array that says what it serves; without that it is a slip of the pen.
-        const bool known = name == usual[0] || name == usual[1] ||
-                           (node.is_table() && node.as_table()->contains("serves"));
+        const bool known =
+            name == usual[0] || name == usual[1] || (node.is_table() && node.as_table()->contains("serves"));
         if (const std::string guess = nearest(name, usual); !known && !guess.empty())
             document.complain(document.where(key.source(), "tlb." + name),
-                              fmt::format("unknown key tlb.{}", name), fmt::format("did you mean tlb.{}?", guess));
+                              fmt::format("unknown key tlb.{}", name),
+                              fmt::format("did you mean tlb.{}?", guess));
     }
     std::sort(names.begin(), names.end());
     TomlTable reader(document, *tlbs, "tlb", {});
@@ -150,16 +151,19 @@ void read_tlbs(TomlDocument& document, TomlTable& root, Machine& machine) {
     for (const Kind kind : {Kind::kInstruction, Kind::kData})
         if (std::none_of(machine.tlbs.begin(), machine.tlbs.end(),
                          [kind](const TlbDescription& tlb) { return tlb.level == 1 && tlb.serves(kind); }))
-            root.reject("tlb",
-                        fmt::format("no first-level array serves {} references",
-                                    kind == Kind::kInstruction ? "instruction" : "data"),
-                        fmt::format("add a table [tlb.{}]", kind == Kind::kInstruction ? "instruction" : "data"));
+            root.reject(
+                "tlb",
+                fmt::format("no first-level array serves {} references",
+                            kind == Kind::kInstruction ? "instruction" : "data"),
+                fmt::format("add a table [tlb.{}]", kind == Kind::kInstruction ? "instruction" : "data"));
     for (std::uint32_t level = 2; level <= kMostLevels; ++level)
         for (const TlbDescription& tlb : machine.tlbs)
-            if (tlb.level == level && std::none_of(machine.tlbs.begin(), machine.tlbs.end(),
-                                                   [level](const auto& other) { return other.level + 1 == level; }))
-                root.reject("tlb", fmt::format("tlb.{} is of level {} and there is none of level {}", tlb.name,
-                                               level, level - 1),
+            if (tlb.level == level &&
+                std::none_of(machine.tlbs.begin(), machine.tlbs.end(),
+                             [level](const auto& other) { return other.level + 1 == level; }))
+                root.reject("tlb",
+                            fmt::format("tlb.{} is of level {} and there is none of level {}", tlb.name,
+                                        level, level - 1),
                             "number the levels from 1");
 }
 
@@ -186,13 +190,14 @@ void read_invalidation(TomlTable& root, Machine& machine) {
     if (!root.has("invalidation")) return;
     auto table = root.table("invalidation",
                             {"page_matches_any_asid", "page_kills_reserved", "all_spares_reserved",
-                             "all_spares_global", "reload_kills_overlapping", "source"});
+                             "all_spares_global", "all_clears_index", "reload_kills_overlapping", "source"});
     if (!table) return;
     InvalidationRules& rules = machine.invalidation;
     rules.page_matches_any_asid = table->truth_or("page_matches_any_asid", rules.page_matches_any_asid);
     rules.page_kills_reserved = table->truth_or("page_kills_reserved", rules.page_kills_reserved);
     rules.all_spares_reserved = table->truth_or("all_spares_reserved", rules.all_spares_reserved);
     rules.all_spares_global = table->truth_or("all_spares_global", rules.all_spares_global);
+    rules.all_clears_index = table->truth_or("all_clears_index", rules.all_clears_index);
     rules.reload_kills_overlapping =
         table->truth_or("reload_kills_overlapping", rules.reload_kills_overlapping);
     rules.source = table->text("source");
@@ -201,8 +206,8 @@ void read_invalidation(TomlTable& root, Machine& machine) {
 Machine read_machine(TomlDocument& document) {
     Machine machine;
     TomlTable root(document, document.root(), "",
-                   {"name", "title", "source", "address_bits", "clock", "pages", "asid", "tlb", "refill", "mapping",
-                    "invalidation"});
+                   {"name", "title", "source", "address_bits", "clock", "pages", "asid", "tlb", "refill",
+                    "mapping", "invalidation"});
     machine.name = root.text("name");
     machine.title = root.text("title");
     machine.source = root.text("source");

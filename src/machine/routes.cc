@@ -52,20 +52,23 @@ Result<Routes> Routes::of(const Machine& machine) {
                 }
                 const char* word = kind == Kind::kInstruction ? "instruction" : "data";
                 if (two)
-                    return fail("", fmt::format("two arrays of level {} hold {} pages for {} references", level,
-                                                size_name(page.bytes()), word),
+                    return fail("",
+                                fmt::format("two arrays of level {} hold {} pages for {} references", level,
+                                            size_name(page.bytes()), word),
                                 "list each size in one array's pages only");
                 if (level == 1 && !choice)
-                    return fail("", fmt::format("no first-level array holds {} pages for {} references",
-                                                size_name(page.bytes()), word),
+                    return fail("",
+                                fmt::format("no first-level array holds {} pages for {} references",
+                                            size_name(page.bytes()), word),
                                 "add the size, or a smaller one, to the pages of an array");
                 if (choice) sizes.insert(choice->size);
             }
     }
     routes.sizes_.assign(sizes.begin(), sizes.end());
     if (routes.sizes_.size() > kMostSizes)
-        return fail("", fmt::format("this mapping uses entries of {} sizes; a replay tells {} apart",
-                                    routes.sizes_.size(), kMostSizes),
+        return fail("",
+                    fmt::format("this mapping uses entries of {} sizes; a replay tells {} apart",
+                                routes.sizes_.size(), kMostSizes),
                     "use fewer page sizes in one replay");
 
     std::array<std::set<std::uint32_t>, 2> first;
@@ -90,7 +93,8 @@ Result<Routes> Routes::of(const Machine& machine) {
 }
 
 const Routes::Route& Routes::route(Kind kind, PageShift page) const {
-    const auto found = std::find_if(pages_.begin(), pages_.end(), [page](const Page& p) { return p.size == page; });
+    const auto found =
+        std::find_if(pages_.begin(), pages_.end(), [page](const Page& p) { return p.size == page; });
     return found->routes[static_cast<std::size_t>(kind)];
 }
 

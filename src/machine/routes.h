@@ -1,8 +1,8 @@
 // Which array holds a page of some size, at each level, and as an entry of which size.
 //
-// An array takes a page in the largest of its sizes that is not larger than the page: a 1G page whose array has
-// only 2M entries takes several of those, as processors do that split large pages. The smallest size that any
-// entry has is the size at which touches are told apart; it is number 0 of the sizes that keys carry.
+// An array takes a page in the largest of its sizes that is not larger than the page: a 1G page whose array
+// has only 2M entries takes several of those, as processors do that split large pages. The smallest size that
+// any entry has is the size at which touches are told apart; it is number 0 of the sizes that keys carry.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ inline constexpr std::uint32_t kMostLevels = 3;
 
 class Routes {
   public:
-    // Refuses a machine that has no first-level array for one of its pages, or two, or more sizes of entries in
-    // use than kMostSizes. The message has no position.
+    // Refuses a machine that has no first-level array for one of its pages, or two, or more sizes of entries
+    // in use than kMostSizes. The message has no position.
     static Result<Routes> of(const Machine& machine);
 
     struct Stop {

@@ -118,8 +118,8 @@ class TlbArray final : public Tlb {
         return way == ways_ ? kNowhere : first + static_cast<std::uint32_t>(way);
     }
 
-    // Of a set of `ways_` leaves, a power of two: node 1 is the root, node n has the children 2n and 2n + 1, and
-    // bit n of the tree is where its next victim is.
+    // Of a set of `ways_` leaves, a power of two: node 1 is the root, node n has the children 2n and 2n + 1,
+    // and bit n of the tree is where its next victim is.
     void use(std::uint32_t slot) {
         if constexpr (kPolicy == Replacement::kLru) {
             used_[slot] = ++now_;

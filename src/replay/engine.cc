@@ -16,10 +16,12 @@ std::optional<TlbEvent> tlb_event(const recording::Event& event) {
     if (event.type != recording::EventType::kInvalidate) return std::nullopt;
     switch (static_cast<recording::Invalidation>(event.a)) {
         case recording::Invalidation::kTlbia:
+        case recording::Invalidation::kTlbilAll:
             return TlbEvent{.what = TlbEvent::What::kInvalidateAll};
         case recording::Invalidation::kInvlpg:
         case recording::Invalidation::kTlbie:
         case recording::Invalidation::kTlbiel:
+        case recording::Invalidation::kTlbilVa:
             if (event.b == 0) return std::nullopt;
             return TlbEvent{.what = TlbEvent::What::kInvalidatePage, .address = VirtAddr(event.b)};
         case recording::Invalidation::kMovToCr3:
@@ -156,7 +158,9 @@ Result<void> Engine::consume(const recording::Batch& batch) {
                                 : std::clamp(static_cast<std::uint32_t>(event->position), begin, blocks);
         const std::uint64_t injected = next_injected(state);
         const bool given = injected < executions_ + end || (injected == executions_ + end && end < blocks);
-        if (given) end = injected <= executions_ + begin ? begin : static_cast<std::uint32_t>(injected - executions_);
+        if (given)
+            end =
+                injected <= executions_ + begin ? begin : static_cast<std::uint32_t>(injected - executions_);
         if (end > begin) {
             auto next = look_up(state, batch, begin, end, access);
             if (!next) return std::unexpected(next.error());
@@ -188,8 +192,8 @@ Result<std::uint32_t> Engine::look_up(Cpu& cpu, const recording::Batch& batch, s
         if (!collected) return std::unexpected(collected.error());
         next = *collected;
         if (groups_[group].in_order)
-            in_program_order(*dictionary_, members.collector, groups_[group].shift, kernel_base_, batch, begin,
-                             end, touches_.first_access, in_order_);
+            in_program_order(*dictionary_, members.collector, groups_[group].shift, kernel_base_, batch,
+                             begin, end, touches_.first_access, in_order_);
         for (Mmu& mmu : members.mmus)
             mmu.look_up({.cpu = cpu.id,
                          .space = cpu.space,
@@ -209,8 +213,10 @@ Result<std::uint32_t> Engine::look_up(Cpu& cpu, const recording::Batch& batch, s
 Result<void> Engine::consume(CpuId id, const recording::PageTouches& pages) {
     for (const Group& group : groups_)
         if (group.in_order)
-            return fail("", "the recording keeps changes of page only, and this machine needs every reference in order",
-                        "record with --granularity full, or replay on a machine with split first-level TLBs");
+            return fail(
+                "",
+                "the recording keeps changes of page only, and this machine needs every reference in order",
+                "record with --granularity full, or replay on a machine with split first-level TLBs");
     Cpu& state = cpu(id);
     ensure_space(state);
     for (std::size_t group = 0; group < groups_.size(); ++group) {

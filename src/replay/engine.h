@@ -95,7 +95,7 @@ class Engine {
     std::map<std::uint32_t, Cpu> cpus_;
     Touches touches_;
     std::vector<Touch> in_order_;
-    std::uint64_t executions_ = 0;  // of the batches before
+    std::uint64_t executions_ = 0;     // of the batches before
     std::uint64_t invalidations_ = 0;  // whose operands nobody knows
     std::uint64_t gaps_ = 0;
 };

@@ -45,8 +45,8 @@ struct Pin {
     std::uint32_t cpu = 0;
     VirtAddr start;
     PageShift size;
-    bool refused = false;   // no reserved entry was left
-    std::string killed_by;  // empty: it lived
+    bool refused = false;            // no reserved entry was left
+    std::string killed_by;           // empty: it lived
     std::uint64_t killed_at = 0;     // block executions before
     std::uint64_t misses_after = 0;  // in its range, once it was dead
 };

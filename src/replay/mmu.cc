@@ -19,8 +19,9 @@ class Modes {
   public:
     explicit Modes(const std::vector<ModeRun>& runs) : runs_(runs) {}
     Mode at(Kind kind, std::uint32_t ordinal) {
-        while (run_ + 1 < runs_.size() && ordinal >= (kind == Kind::kInstruction ? runs_[run_ + 1].first_block
-                                                                                  : runs_[run_ + 1].first_access))
+        while (run_ + 1 < runs_.size() &&
+               ordinal >=
+                   (kind == Kind::kInstruction ? runs_[run_ + 1].first_block : runs_[run_ + 1].first_access))
             ++run_;
         return runs_[run_].mode;
     }
@@ -64,7 +65,8 @@ void Mmu::look_up(const Segment& segment) {
 void Mmu::simple(const Segment& segment) {
     for (const Kind kind : kKinds) {
         const auto k = static_cast<std::size_t>(kind);
-        const TouchList& list = kind == Kind::kInstruction ? segment.touches->fetches : segment.touches->accesses;
+        const TouchList& list =
+            kind == Kind::kInstruction ? segment.touches->fetches : segment.touches->accesses;
         std::vector<std::uint32_t>& buffer = missed_[k];
         if (buffer.size() < list.count) buffer.resize(list.count + list.count / 2);
         const std::size_t missed = tlbs_[first_[k]]->run(list.valid(), buffer.data());
@@ -88,7 +90,8 @@ void Mmu::simple(const Segment& segment) {
 void Mmu::split(const Segment& segment) {
     for (const Kind kind : kKinds) {
         const auto k = static_cast<std::size_t>(kind);
-        const TouchList& list = kind == Kind::kInstruction ? segment.touches->fetches : segment.touches->accesses;
+        const TouchList& list =
+            kind == Kind::kInstruction ? segment.touches->fetches : segment.touches->accesses;
         std::span<const std::uint64_t> keys = list.valid();
         if (!same_keys_) {
             keys_[k].resize(list.count);
@@ -143,14 +146,16 @@ void Mmu::inclusive(const Segment& segment) {
             std::uint32_t missed = 0;
             const bool reloaded = tlbs_[array]->run({&keys[level], 1}, &missed) != 0;
             if (!reloaded || !plan_->machine.tlbs[array].inclusive) continue;
-            if (const std::uint64_t lost = tlbs_[array]->last_evicted(); lost != machine::kNoKey) lose(array, lost);
+            if (const std::uint64_t lost = tlbs_[array]->last_evicted(); lost != machine::kNoKey)
+                lose(array, lost);
         }
         if (hit == levels) {
             pending_.push_back(touch);
             pending_ids_.push_back(id);
         } else if (hit > 0) {
             hit_cycles_[static_cast<std::size_t>(touch.kind)] =
-                hit_cycles_[static_cast<std::size_t>(touch.kind)] + plan_->machine.tlbs[stops[hit]->array].hit;
+                hit_cycles_[static_cast<std::size_t>(touch.kind)] +
+                plan_->machine.tlbs[stops[hit]->array].hit;
         }
         ++id;
     }
@@ -211,7 +216,8 @@ void Mmu::later_levels(const Segment& segment, std::uint32_t level) {
             Lane& lane = lanes_[at->array];
             lane.from.push_back(i);
             lane.add(key, touch, pending_ids_[i], false);
-            totals_[at->array].lookups[static_cast<std::size_t>(touch.kind)] += level == 0 ? touch.lookups : 1;
+            totals_[at->array].lookups[static_cast<std::size_t>(touch.kind)] +=
+                level == 0 ? touch.lookups : 1;
         }
         for (std::uint32_t array = 0; array < lanes_.size(); ++array) {
             Lane& lane = lanes_[array];
@@ -228,7 +234,8 @@ void Mmu::later_levels(const Segment& segment, std::uint32_t level) {
                 const auto of_kind = static_cast<std::uint64_t>(
                     std::count(lane.kinds.begin(), lane.kinds.end(), static_cast<Kind>(k)));
                 std::uint64_t missed = 0;
-                for (const std::uint32_t at : lane.missed) missed += lane.kinds[at] == static_cast<Kind>(k) ? 1 : 0;
+                for (const std::uint32_t at : lane.missed)
+                    missed += lane.kinds[at] == static_cast<Kind>(k) ? 1 : 0;
                 hit_cycles_[k] = hit_cycles_[k] + plan_->machine.tlbs[array].hit * (of_kind - missed);
             }
         }
@@ -272,7 +279,8 @@ void Mmu::merge_missed(const Segment& segment) {
     std::array<std::vector<Touch>, 2>& of_kind = missed_touches_;
     for (const Kind kind : kKinds) {
         const auto k = static_cast<std::size_t>(kind);
-        const TouchList& list = kind == Kind::kInstruction ? segment.touches->fetches : segment.touches->accesses;
+        const TouchList& list =
+            kind == Kind::kInstruction ? segment.touches->fetches : segment.touches->accesses;
         of_kind[k].clear();
         Modes modes(segment.touches->modes);
         std::uint32_t block = segment.begin;
@@ -322,7 +330,8 @@ void Mmu::place(const Segment& segment, Touch& touch, std::uint32_t& block) cons
             const auto on_page = [&](std::uint64_t at) {
                 return at >> shift == page && (at >= segment.kernel_base) == (side == Side::kKernel);
             };
-            if (on_page(address) || (last >> shift != address >> shift && on_page(last >> shift << shift))) break;
+            if (on_page(address) || (last >> shift != address >> shift && on_page(last >> shift << shift)))
+                break;
             address += length;
             ++instruction;
         }
@@ -332,13 +341,15 @@ void Mmu::place(const Segment& segment, Touch& touch, std::uint32_t& block) cons
     const std::vector<std::uint32_t>& first = segment.touches->first_access;
     // The last block that starts at or before this access is the one that makes it.
     block = static_cast<std::uint32_t>(
-        std::upper_bound(first.begin() + block, first.begin() + segment.end, touch.ordinal) - first.begin() - 1);
+        std::upper_bound(first.begin() + block, first.begin() + segment.end, touch.ordinal) - first.begin() -
+        1);
     touch.block = block;
     const std::uint32_t offset = touch.ordinal - first[block];
     const auto& odd = segment.batch->odd;
-    const auto found = std::lower_bound(
-        odd.begin(), odd.end(), block,
-        [](const recording::OddExecution& execution, std::uint32_t wanted) { return execution.ordinal < wanted; });
+    const auto found = std::lower_bound(odd.begin(), odd.end(), block,
+                                        [](const recording::OddExecution& execution, std::uint32_t wanted) {
+                                            return execution.ordinal < wanted;
+                                        });
     touch.instruction = found != odd.end() && found->ordinal == block
                             ? segment.batch->odd_slots[found->first_slot + offset].instruction
                             : dictionary.shape(dictionary[segment.batch->blocks[block]])[offset].instruction;
@@ -391,8 +402,9 @@ void Mmu::tell(const Segment& segment) {
             for (std::size_t i = 0; i < missed_[k].size(); ++i)
                 if (walked_[missed_ids_[k][i]] != 0 && !asked_later(kind, list.keys[missed_[k][i]], 1))
                     walked_at_.push_back(missed_[k][i]);
-            tell_list(segment, kind, list, same_keys_ ? list.valid() : std::span<const std::uint64_t>(keys_[k]),
-                      missed_[k], walked_at_);
+            tell_list(segment, kind, list,
+                      same_keys_ ? list.valid() : std::span<const std::uint64_t>(keys_[k]), missed_[k],
+                      walked_at_);
         }
     for (std::uint32_t array = 0; array < lanes_.size(); ++array) {
         const Lane& lane = lanes_[array];
@@ -515,8 +527,7 @@ void Mmu::switch_space(SpaceSwitch to, std::uint64_t execution) {
     check_pins("a switch of address space", execution);
 }
 
-void Mmu::remove(const std::function<bool(std::uint64_t, bool)>& doomed,
-                 std::optional<std::uint32_t> array) {
+void Mmu::remove(const std::function<bool(std::uint64_t, bool)>& doomed, std::optional<std::uint32_t> array) {
     if (observer_ != nullptr) {
         const auto all = tlbs();
         observer_->removing({.cpu = cpu_, .tlbs = all, .doomed = doomed, .array = array});
@@ -542,7 +553,7 @@ void Mmu::apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId record
                        (!rules.all_spares_global || machine::tag_of(key) != addrspace::kGlobalTag);
             });
             // The indexes start anew.
-            if (!rules.all_spares_global)
+            if (rules.all_clears_index && !rules.all_spares_global)
                 for (const auto& tlb : tlbs_) tlb->flush_all();
             break;
         case TlbEvent::What::kLoad:

@@ -1,11 +1,11 @@
 // One machine's MMU on one CPU: looks up what a segment touched, level by level, and refills what all levels
 // missed.
 //
-// Problem: hundreds of millions of lookups per second, few of which miss, against any number of arrays and page
-// sizes, exactly. Idea: the first level's arrays of a split machine do not see each other, so each looks up its
-// kind's list at one go (machine/tlb.h); only what they missed is put in program order and passed on, level
-// after level, and what the last one misses is refilled in that order. Machines whose first level is unified,
-// or that have several arrays per kind in use there, are given one list in program order instead
+// Problem: hundreds of millions of lookups per second, few of which miss, against any number of arrays and
+// page sizes, exactly. Idea: the first level's arrays of a split machine do not see each other, so each looks
+// up its kind's list at one go (machine/tlb.h); only what they missed is put in program order and passed on,
+// level after level, and what the last one misses is refilled in that order. Machines whose first level is
+// unified, or that have several arrays per kind in use there, are given one list in program order instead
 // (replay/program_order.h), and machines with an inclusive level are looked up touch by touch, as what the
 // later level loses the earlier ones lose at once. Rejected: touch by touch for all (a third of the speed).
 #pragma once
@@ -60,7 +60,8 @@ struct PinState {
 
 // What one array of one CPU saw.
 struct ArrayTotals {
-    std::array<std::uint64_t, 2> lookups{};  // by kind; of first-level arrays in split machines the engine knows
+    std::array<std::uint64_t, 2>
+        lookups{};  // by kind; of first-level arrays in split machines the engine knows
     std::array<std::uint64_t, 2> misses{};
     std::array<std::uint64_t, 2> walks{};  // misses that no later level could answer
     std::uint64_t presented = 0;           // keys it was given; the other lookups repeat the one before

@@ -6,8 +6,8 @@ namespace tlbscope::replay {
 
 namespace {
 
-// Straight-line code meets each page of a side once, so in a list of fetches alone the first instruction with a
-// byte there, from `begin` on, is the one whose fetch looked it up.
+// Straight-line code meets each page of a side once, so in a list of fetches alone the first instruction with
+// a byte there, from `begin` on, is the one whose fetch looked it up.
 void locate_fetch(const Lookups& lookups, std::size_t begin, Miss& miss) {
     const recording::Block& block = (*lookups.dictionary)[miss.block];
     const auto lengths = lookups.dictionary->lengths(block);
@@ -18,7 +18,8 @@ void locate_fetch(const Lookups& lookups, std::size_t begin, Miss& miss) {
     std::uint64_t address = block.address.value();
     for (std::size_t i = 0; i < lengths.size(); ++i) {
         const std::uint64_t last = address + lengths[i] - (lengths[i] == 0 ? 0 : 1);
-        const std::uint64_t further = last >> shift << shift;  // where the next page begins, if it reaches that
+        const std::uint64_t further = last >> shift
+                                                  << shift;  // where the next page begins, if it reaches that
         if (i >= begin && (is_it(address) || (last >> shift != address >> shift && is_it(further)))) {
             miss.instruction = static_cast<std::uint16_t>(i);
             miss.address = is_it(address) ? address : further;
@@ -81,7 +82,8 @@ void locate(const Lookups& lookups, std::vector<Miss>& misses) {
             locate_access(lookups, at, ordinal, miss);
         // A larger entry's page is named by where it starts.
         const PageShift size = lookups.sizes[machine::size_of(lookups.keys[index])];
-        miss.page = miss.page >> (size.value() - lookups.shift.value()) << (size.value() - lookups.shift.value());
+        miss.page = miss.page >> (size.value() - lookups.shift.value())
+                                     << (size.value() - lookups.shift.value());
     }
 }
 

@@ -25,17 +25,18 @@ namespace tlbscope::replay {
 // Keys that one array looked up at one go, and those that missed.
 struct Lookups {
     CpuId cpu;
-    std::uint32_t array = 0;           // of the machine
-    Kind kind = Kind::kInstruction;    // of all of them, when `kinds` is empty
-    std::span<const Kind> kinds;       // of each key otherwise
-    PageShift shift;                   // of the touched pages: the smallest size in use
-    std::span<const PageShift> sizes;  // of entries: what machine::size_of(key) numbers
+    std::uint32_t array = 0;                  // of the machine
+    Kind kind = Kind::kInstruction;           // of all of them, when `kinds` is empty
+    std::span<const Kind> kinds;              // of each key otherwise
+    PageShift shift;                          // of the touched pages: the smallest size in use
+    std::span<const PageShift> sizes;         // of entries: what machine::size_of(key) numbers
     std::span<const std::uint64_t> keys;      // repeats of the key before are left out (replay/touches.h)
     std::span<const std::uint64_t> touched;   // the same as keys of touched pages
     std::span<const std::uint32_t> missed;    // indexes into `keys`, ascending
     std::span<const std::uint32_t> walked;    // of these, those that no later level answered and a refill did
     std::span<const std::uint32_t> ordinals;  // of `keys`
-    // Of `keys`, the instruction of the block that made the touch, where that is not the first that could have.
+    // Of `keys`, the instruction of the block that made the touch, where that is not the first that could
+    // have.
     std::span<const std::uint16_t> instructions;
     std::span<const ModeRun> modes;
     SpaceId space;     // that user-side keys belong to, as addrspace::Spaces names it
@@ -63,7 +64,7 @@ struct Miss {
     std::uint32_t block = kNoBlock;  // dictionary entry; kNoBlock at granularity page
     std::uint64_t page = 0;          // in pages of Lookups::shift; of a larger entry, where it starts
     std::uint64_t address = 0;       // first byte of the reference on that page
-    std::uint64_t position = 0;  // block executions of all CPUs that had begun before this one
+    std::uint64_t position = 0;      // block executions of all CPUs that had begun before this one
 };
 
 // Replaces `misses` by what is known about each of lookups.walked: the misses that the ledger counts.

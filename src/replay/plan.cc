@@ -29,7 +29,8 @@ bool Plan::in_order() const {
                                           [](const machine::TlbDescription& tlb) { return tlb.inclusive; });
 }
 
-Result<Plan> make_plan(machine::Machine machine, addrspace::RegionOf region_of, std::vector<TlbEvent> events) {
+Result<Plan> make_plan(machine::Machine machine, addrspace::RegionOf region_of,
+                       std::vector<TlbEvent> events) {
     auto routes = machine::Routes::of(machine);
     if (!routes) {
         Error error = routes.error();

@@ -20,7 +20,8 @@ struct TlbEvent {
     };
     What what = What::kInvalidatePage;
     VirtAddr address;
-    std::uint64_t execution = 0;  // before this many block executions of all CPUs had begun, it did not happen
+    std::uint64_t execution =
+        0;  // before this many block executions of all CPUs had begun, it did not happen
 
     [[nodiscard]] std::string text() const;  // "tlbie 0xc0123000"
 };
@@ -35,8 +36,8 @@ struct Plan {
     // Keys of touches are the keys of entries.
     [[nodiscard]] bool same_keys() const { return mapping.plain() && routes.sizes().size() == 1; }
     [[nodiscard]] bool has_pins() const;
-    // Split first-level arrays of one size and nothing behind them: each kind's list can be looked up by itself,
-    // and the order of the misses does not matter.
+    // Split first-level arrays of one size and nothing behind them: each kind's list can be looked up by
+    // itself, and the order of the misses does not matter.
     [[nodiscard]] bool simple() const { return routes.simple() && same_keys(); }
     // Fetches and accesses must be looked up in program order.
     [[nodiscard]] bool in_order() const;

@@ -8,7 +8,8 @@ namespace {
 
 class Order {
   public:
-    Order(const TouchCollector& collector, PageShift shift, std::uint64_t kernel_base, std::vector<Touch>& touches)
+    Order(const TouchCollector& collector, PageShift shift, std::uint64_t kernel_base,
+          std::vector<Touch>& touches)
         : collector_(collector), shift_(shift.value()), kernel_base_(kernel_base), touches_(touches) {}
 
     // A reference of `bytes` from `address`; every page it lies on is a touch. Addresses wrap at the top.
@@ -36,9 +37,9 @@ class Order {
 
 }  // namespace
 
-void in_program_order(const recording::Dictionary& dictionary, const TouchCollector& collector, PageShift shift,
-                      std::uint64_t kernel_base, const recording::Batch& batch, std::uint32_t begin,
-                      std::uint32_t end, const std::vector<std::uint32_t>& first_access,
+void in_program_order(const recording::Dictionary& dictionary, const TouchCollector& collector,
+                      PageShift shift, std::uint64_t kernel_base, const recording::Batch& batch,
+                      std::uint32_t begin, std::uint32_t end, const std::vector<std::uint32_t>& first_access,
                       std::vector<Touch>& touches) {
     touches.clear();
     Order order(collector, shift, kernel_base, touches);

@@ -24,9 +24,9 @@ struct Touch {
 };
 
 // Blocks [begin, end) of a batch whose first accesses are known. `collector` gives the keys.
-void in_program_order(const recording::Dictionary& dictionary, const TouchCollector& collector, PageShift shift,
-                      std::uint64_t kernel_base, const recording::Batch& batch, std::uint32_t begin,
-                      std::uint32_t end, const std::vector<std::uint32_t>& first_access,
+void in_program_order(const recording::Dictionary& dictionary, const TouchCollector& collector,
+                      PageShift shift, std::uint64_t kernel_base, const recording::Batch& batch,
+                      std::uint32_t begin, std::uint32_t end, const std::vector<std::uint32_t>& first_access,
                       std::vector<Touch>& touches);
 
 }  // namespace tlbscope::replay

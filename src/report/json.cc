@@ -122,7 +122,9 @@ Json as_json(const Ledger& ledger, const Replay& replay) {
                                 {"cpu", pin.cpu},
                                 {"start", fmt::format("{:#x}", pin.start.value())},
                                 {"bytes", pin.size.bytes()},
-                                {"state", pin.refused ? "refused" : pin.killed_by.empty() ? "alive" : "killed"},
+                                {"state", pin.refused             ? "refused"
+                                          : pin.killed_by.empty() ? "alive"
+                                                                  : "killed"},
                                 {"killed_by", pin.killed_by},
                                 {"killed_at", pin.killed_at},
                                 {"misses_after", pin.misses_after}});

@@ -115,7 +115,8 @@ void arrays_table(Text& text, const Ledger& ledger) {
     for (const replay::LevelCounts& level : ledger.levels) {
         const std::uint64_t lookups = level.lookups_total();
         std::string pages;
-        for (const PageShift size : level.pages) pages += (pages.empty() ? "" : "/") + size_name(size.bytes());
+        for (const PageShift size : level.pages)
+            pages += (pages.empty() ? "" : "/") + size_name(size.bytes());
         text.row(fmt::format("  {} {}", level.name, pages),
                  {grouped(lookups), grouped(level.hits), grouped(level.misses_total()),
                   lookups == 0 ? "-"
@@ -132,9 +133,9 @@ void pins_table(Text& text, const Ledger& ledger) {
                  {size_name(pin.size.bytes()), pin.array, grouped(pin.misses_after)});
         if (pin.refused) text.line("    no reserved entry was left for it");
         if (!pin.killed_by.empty())
-            text.line(fmt::format("    killed by {} after {} block executions; the misses after cost {} cycles",
-                                  pin.killed_by, grouped(pin.killed_at),
-                                  grouped((ledger.machine.refill.cycles * pin.misses_after).value())));
+            text.line(fmt::format(
+                "    killed by {} after {} block executions; the misses after cost {} cycles", pin.killed_by,
+                grouped(pin.killed_at), grouped((ledger.machine.refill.cycles * pin.misses_after).value())));
     }
 }
 
@@ -183,12 +184,11 @@ void causes_table(Text& text, const Ledger& ledger) {
 void costs(Text& text, const Replay& replay, const Ledger& ledger) {
     const Share share = share_of(ledger, replay.elapsed, replay.clock);
     const std::uint64_t hits = ledger.later_hits[0].value() + ledger.later_hits[1].value();
-    const std::string later =
-        hits == 0 ? "" : fmt::format(" + {} for hits in later levels", grouped(hits));
-    text.fact("cycles",
-              fmt::format("{} misses x {}{} = {}, {} at {}", grouped(ledger.misses.total()),
-                          ledger.machine.refill.cycles.value(), later, grouped(ledger.refill_cycles().value()),
-                          seconds(share.refill_seconds), megahertz(share.clock)));
+    const std::string later = hits == 0 ? "" : fmt::format(" + {} for hits in later levels", grouped(hits));
+    text.fact("cycles", fmt::format("{} misses x {}{} = {}, {} at {}", grouped(ledger.misses.total()),
+                                    ledger.machine.refill.cycles.value(), later,
+                                    grouped(ledger.refill_cycles().value()), seconds(share.refill_seconds),
+                                    megahertz(share.clock)));
     const double per_instruction = ledger.machine.clock.cycles_per_instruction;
     if (share.estimate)
         text.fact("share",

@@ -106,7 +106,8 @@ Both ask(std::uint64_t seed, const std::function<Question(machine::Random&)>& ma
     question = make(random);
     Attribution attribution(machine, both.trace.dictionary, both.trace.metadata.kernel_base, naming(),
                             question);
-    replay::Engine engine(both.trace.dictionary, both.trace.metadata, reference::plans_of({machine}), {&attribution});
+    replay::Engine engine(both.trace.dictionary, both.trace.metadata, reference::plans_of({machine}),
+                          {&attribution});
     reference::Replay slow(both.trace.dictionary, both.trace.metadata, machine);
     for (const Executions& executions : both.trace.batches) {
         EXPECT_TRUE(engine.consume(executions.batch()));

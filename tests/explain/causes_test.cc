@@ -200,7 +200,8 @@ TEST(Causes, AnObserverDoesNotChangeTheReplay) {
     const Trace trace = reference::random_trace(random);
     const Machine machine = reference::random_machine(random);
     MissLog log(machine, trace.dictionary);
-    replay::Engine watched(trace.dictionary, trace.metadata, reference::plans_of({machine, machine}), {nullptr, &log});
+    replay::Engine watched(trace.dictionary, trace.metadata, reference::plans_of({machine, machine}),
+                           {nullptr, &log});
     for (const Executions& executions : trace.batches) ASSERT_TRUE(watched.consume(executions.batch()));
     const auto ledgers = watched.finish(trace.metadata, trace.totals());
     ASSERT_TRUE(ledgers);

@@ -10,8 +10,8 @@
 namespace tlbscope::explain {
 namespace {
 
-using addrspace::kRegions;
 using addrspace::KernelLayout;
+using addrspace::kRegions;
 using addrspace::Region;
 using addrspace::region_named;
 using recording::Isa;

@@ -52,9 +52,7 @@ TEST(Ledger, NamesEachBrokenIdentity) {
         {[](Ledger& l) { ++l.levels[1].refills; }, "refills = misses of tlb.data: 8 against 7"},
         {[](Ledger& l) { ++l.levels[1].walks[0]; },
          "refills from tables are misses of tlb.data: 1 against 0"},
-        {[](Ledger& l) {
-             l.levels.push_back({.name = "second", .level = 2, .lookups = {0, 9}, .hits = 9});
-         },
+        {[](Ledger& l) { l.levels.push_back({.name = "second", .level = 2, .lookups = {0, 9}, .hits = 9}); },
          "data lookups of level 2 are misses of the first: 9 against 7"},
         {[](Ledger& l) { --l.levels[1].resident; },
          "entries replaced, dropped and left = refills of tlb.data: 6 against 7"},

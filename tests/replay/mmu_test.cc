@@ -1,5 +1,5 @@
-// Levels, page sizes, pins and removals: the engine against the reference, and by hand where a manual says what
-// happens.
+// Levels, page sizes, pins and removals: the engine against the reference, and by hand where a manual says
+// what happens.
 #include "replay/mmu.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,9 @@ std::string describe(const Machine& machine) {
     for (const auto& tlb : machine.tlbs) {
         text += "\n" + tlb.name + " level " + std::to_string(tlb.level) + (tlb.instruction ? " I" : "") +
                 (tlb.data ? " D" : "") + (tlb.inclusive ? " inclusive " : " ") +
-                std::string(name_of(tlb.geometry.replacement)) + " " + std::to_string(tlb.geometry.entries) + "/" +
-                std::to_string(tlb.geometry.ways) + " r" + std::to_string(tlb.geometry.reserved) + " pages";
+                std::string(name_of(tlb.geometry.replacement)) + " " + std::to_string(tlb.geometry.entries) +
+                "/" + std::to_string(tlb.geometry.ways) + " r" + std::to_string(tlb.geometry.reserved) +
+                " pages";
         for (const PageShift size : tlb.pages) text += " " + std::to_string(size.value());
     }
     return text + "\n" + machine.mapping().text();
@@ -59,7 +60,8 @@ void compare(const Trace& trace, const std::vector<Machine>& machines, const std
             for (const std::size_t k : {0, 1}) {
                 ASSERT_EQ(ledger.levels[i].lookups[k], slow.arrays[i].lookups[k]) << ledger.levels[i].name;
                 ASSERT_EQ(ledger.levels[i].misses[k], slow.arrays[i].misses[k]) << ledger.levels[i].name;
-                later = later + machines[m].tlbs[i].hit * (slow.arrays[i].lookups[k] - slow.arrays[i].misses[k]);
+                later =
+                    later + machines[m].tlbs[i].hit * (slow.arrays[i].lookups[k] - slow.arrays[i].misses[k]);
             }
         }
         ASSERT_EQ(ledger.later_hits[0] + ledger.later_hits[1], later);
@@ -90,10 +92,12 @@ TEST(Mmu, EqualsTheReferenceOnRandomMachinesAndRuns) {
     }
 }
 
-// Small arrays of each shape over every trace of six touches of five pages, code on one page and data on the next.
+// Small arrays of each shape over every trace of six touches of five pages, code on one page and data on the
+// next.
 TEST(Mmu, EqualsTheReferenceOnEverySmallTrace) {
     std::vector<Machine> machines;
-    for (const Replacement policy : {Replacement::kFifo, Replacement::kLru, Replacement::kTreePlru, Replacement::kNru})
+    for (const Replacement policy :
+         {Replacement::kFifo, Replacement::kLru, Replacement::kTreePlru, Replacement::kNru})
         for (const bool unified : {false, true})
             for (const bool inclusive : {false, true}) {
                 Machine machine = reference::simple_machine(
@@ -117,7 +121,8 @@ TEST(Mmu, EqualsTheReferenceOnEverySmallTrace) {
     for (;;) {
         Trace trace;
         trace.metadata.kernel_base = 0xffff800000000000;
-        for (const std::uint64_t page : pages) add_block(trace.dictionary, page + 8, {4}, {Slot{.size_log2 = 2}});
+        for (const std::uint64_t page : pages)
+            add_block(trace.dictionary, page + 8, {4}, {Slot{.size_log2 = 2}});
         Executions executions;
         for (const unsigned page : symbols) {
             executions.blocks.push_back(page);
@@ -153,11 +158,12 @@ Machine with_pin(std::uint32_t reserved) {
 }
 
 Ledger one(const Trace& trace, const Machine& machine, std::vector<TlbEvent> events = {}) {
-    return run(trace, [&] {
-               std::vector<Plan> plans;
-               plans.push_back(make_plan(machine, {}, std::move(events)).value());
-               return plans;
-           }())
+    return run(trace,
+               [&] {
+                   std::vector<Plan> plans;
+                   plans.push_back(make_plan(machine, {}, std::move(events)).value());
+                   return plans;
+               }())
         .value()[0];
 }
 
@@ -179,7 +185,8 @@ TEST(Pins, AnInvalidationInsideThePinKillsIt) {
         EXPECT_EQ(pin.misses_after, pin.array == "data" ? 2u : 1u);
     }
     // Of another range: nothing happens.
-    EXPECT_EQ(one(trace, with_pin(1), {{.address = VirtAddr(0xc0800000), .execution = 3}}).misses.total(), 0u);
+    EXPECT_EQ(one(trace, with_pin(1), {{.address = VirtAddr(0xc0800000), .execution = 3}}).misses.total(),
+              0u);
 }
 
 // MPC801 UM 11.2: a reload kills what it overlaps.
@@ -195,7 +202,9 @@ TEST(Pins, AReloadInsideThePinKillsItInTheDataArrayOnly) {
 
 TEST(Pins, TlbiaSparesThem) {
     const Trace trace = accesses({0xc0000000, 0xc0100000});
-    EXPECT_EQ(one(trace, with_pin(1), {{.what = TlbEvent::What::kInvalidateAll, .execution = 1}}).misses.total(), 0u);
+    EXPECT_EQ(
+        one(trace, with_pin(1), {{.what = TlbEvent::What::kInvalidateAll, .execution = 1}}).misses.total(),
+        0u);
 }
 
 TEST(Pins, WithoutAReservedEntryThereIsNone) {
@@ -216,11 +225,13 @@ TEST(Mapping, LargePagesTakeOneEntry) {
 }
 
 TEST(Mapping, APageLargerThanTheArraysEntriesTakesSeveral) {
-    Machine machine = reference::simple_machine({.entries = 8, .ways = 8, .reserved = 0, .replacement = Replacement::kLru});
+    Machine machine =
+        reference::simple_machine({.entries = 8, .ways = 8, .reserved = 0, .replacement = Replacement::kLru});
     machine.pages.sizes = {PageShift(12), PageShift(21), PageShift(30)};
     for (auto& tlb : machine.tlbs) tlb.pages = {PageShift(12), PageShift(21)};
     machine.rules.push_back(addrspace::parse_rule("kernel=1G", false).value());
-    EXPECT_EQ(one(accesses({0xc0000000, 0xc0100000, 0xc0200000, 0xc0300000}), machine).misses.of(Kind::kData), 2u);
+    EXPECT_EQ(one(accesses({0xc0000000, 0xc0100000, 0xc0200000, 0xc0300000}), machine).misses.of(Kind::kData),
+              2u);
 }
 
 }  // namespace

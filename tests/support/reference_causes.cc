@@ -48,6 +48,10 @@ std::optional<replay::Cause> Causes::touch(const Translation& page, const Transl
     return cause;
 }
 
+void Causes::load(const Translation& page, const Translation& wanted) {
+    if (Known* known = find(page); known != nullptr) known->entry = wanted;
+}
+
 void Causes::drop_space(std::uint32_t identifier, const Tlb& array) {
     for (Known& known : known_) {
         if (!known.entry || known.entry->kernel || known.entry->space != identifier) continue;

@@ -48,10 +48,9 @@ Replay::Cpu& Replay::cpu(CpuId id) {
     if (!state.started) {
         for (std::size_t i = 0; i < machine_.tlbs.size(); ++i) {
             const machine::TlbGeometry& geometry = machine_.tlbs[i].geometry;
-            state.arrays.push_back(
-                {.tlb = std::make_unique<Tlb>(geometry, std::uint64_t{2} * id.value() + i),
-                 .causes = std::make_unique<Causes>(geometry),
-                 .pins = {}});
+            state.arrays.push_back({.tlb = std::make_unique<Tlb>(geometry, std::uint64_t{2} * id.value() + i),
+                                    .causes = std::make_unique<Causes>(geometry),
+                                    .pins = {}});
         }
         state.id = id.value();
         state.started = true;
@@ -130,14 +129,17 @@ void Replay::happen(Cpu& cpu, const recording::Event& event) {
                       what == recording::Invalidation::kTlbiel;
     if (what != recording::Invalidation::kTlbia && !(page && event.b != 0)) return;
     if (!cpu.in_space) switch_to(cpu, process_of(0));
-    happen(cpu, {.what = page ? replay::TlbEvent::What::kInvalidatePage : replay::TlbEvent::What::kInvalidateAll,
-                 .address = VirtAddr(event.b)});
+    happen(cpu,
+           {.what = page ? replay::TlbEvent::What::kInvalidatePage : replay::TlbEvent::What::kInvalidateAll,
+            .address = VirtAddr(event.b)});
 }
 
 Translation Replay::entry(const Cpu& cpu, std::uint64_t address, unsigned shift, bool named) const {
     const bool kernel = metadata_.side(address) == Side::kKernel;
     return {.kernel = kernel,
-            .space = kernel ? 0 : named ? cpu.space : cpu.identifier,
+            .space = kernel  ? 0
+                     : named ? cpu.space
+                             : cpu.identifier,
             .page = address >> shift,
             .shift = shift};
 }
@@ -169,7 +171,7 @@ void Replay::happen(Cpu& cpu, const replay::TlbEvent& event) {
         remove(cpu, [&](const Translation& other, bool reserved) {
             return !(reserved && rules.all_spares_reserved) && !(other.kernel && rules.all_spares_global);
         });
-        if (!rules.all_spares_global)
+        if (rules.all_clears_index && !rules.all_spares_global)
             for (Array& array : cpu.arrays) array.tlb->flush_all();
     } else {
         const Side side = metadata_.side(address);
@@ -178,13 +180,14 @@ void Replay::happen(Cpu& cpu, const replay::TlbEvent& event) {
         const Translation wanted = entry(cpu, address, shift, false);
         Array& loaded = cpu.arrays[static_cast<std::size_t>(array)];
         const auto doomed = [&](const Translation& other, bool) {
-            return other.shift != wanted.shift && other.kernel == wanted.kernel && other.space == wanted.space &&
-                   overlap(other, address, wanted.shift);
+            return other.shift != wanted.shift && other.kernel == wanted.kernel &&
+                   other.space == wanted.space && overlap(other, address, wanted.shift);
         };
         if (rules.reload_kills_overlapping) {
             loaded.causes->drop_if(doomed, *loaded.tlb);
             loaded.tlb->drop_if(doomed);
         }
+        loaded.causes->load(entry(cpu, address, shift, true), wanted);
         loaded.tlb->load(wanted);
     }
     check_pins(cpu);
@@ -248,7 +251,8 @@ void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::u
             if (known.translation == wanted) pin = &known;
         if (pin == nullptr) {
             const bool taken = owner.tlb->pin(wanted);
-            pin = &owner.pins.emplace_back(Array::Pin{.translation = wanted, .alive = taken, .refused = !taken});
+            pin = &owner.pins.emplace_back(
+                Array::Pin{.translation = wanted, .alive = taken, .refused = !taken});
         }
         if (!pin->alive) page = mapping_.at(SpaceId(0), unit, side, {}, false);
     }

@@ -178,7 +178,9 @@ void random_level(machine::Random& random, std::uint32_t level, const std::vecto
         std::size_t first = partial && random.below(3) == 0 ? 1 : 0;
         while (first < sizes.size()) {
             const std::size_t last =
-                random.below(2) == 0 ? sizes.size() : first + 1 + random.below(static_cast<std::uint32_t>(sizes.size() - first));
+                random.below(2) == 0
+                    ? sizes.size()
+                    : first + 1 + random.below(static_cast<std::uint32_t>(sizes.size() - first));
             machine::TlbDescription tlb;
             tlb.name = "array" + std::to_string(machine.tlbs.size());
             tlb.level = level;
@@ -210,7 +212,8 @@ addrspace::MappingRule random_rule(machine::Random& random, const std::vector<Pa
             rule.range = addrspace::AddressRange{start, start + (1 + random.below(30)) * 4096ull};
             // Part of a page pinned and part of it mapped in the same size is no mapping software makes.
             constexpr std::uint64_t kLargest = 1 << 19;
-            if (rule.pinned) rule.range = addrspace::AddressRange{start & ~(kLargest - 1), (start | (kLargest - 1)) + 1};
+            if (rule.pinned)
+                rule.range = addrspace::AddressRange{start & ~(kLargest - 1), (start | (kLargest - 1)) + 1};
             break;
         }
     }
@@ -235,6 +238,7 @@ machine::Machine general_machine(machine::Random& random) {
     rules.page_kills_reserved = random.below(2) == 0;
     rules.all_spares_reserved = random.below(2) == 0;
     rules.all_spares_global = random.below(2) == 0;
+    rules.all_clears_index = random.below(2) == 0;
     rules.reload_kills_overlapping = random.below(2) == 0;
     return machine;
 }
@@ -253,7 +257,8 @@ std::vector<replay::TlbEvent> random_events(machine::Random& random, std::uint64
 
 std::vector<replay::Plan> plans_of(const std::vector<machine::Machine>& machines) {
     std::vector<replay::Plan> plans;
-    for (const machine::Machine& machine : machines) plans.push_back(replay::make_plan(machine, {}, {}).value());
+    for (const machine::Machine& machine : machines)
+        plans.push_back(replay::make_plan(machine, {}, {}).value());
     return plans;
 }
 
