@@ -111,7 +111,8 @@ struct Control {
     std::atomic<std::uint32_t> execs;      // exec calls begun (one that fails counts too)
     std::atomic<std::uint32_t> lost_cpus;  // vCPUs beyond kMaxCpus
     std::atomic<std::uint64_t> lost_events;
-    std::atomic<std::uint32_t> tells_flushed_page;  // the kernel's flush_page has the load that tells its operand
+    std::atomic<std::uint32_t>
+        tells_flushed_page;  // the kernel's flush_page has the load that tells its operand
     std::atomic<std::uint32_t> odd_access_descriptions;  // wider than recording::kKeyInfoBits
     std::atomic<std::uint32_t> refused;                  // the plugin cannot work here: Refusal
     std::atomic<std::uint64_t> start_code;  // user mode: where QEMU says the program's code begins

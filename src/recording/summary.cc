@@ -33,8 +33,8 @@ class PageSet {
     std::uint64_t* last_ = nullptr;
 };
 
-// Executions of a few instructions of the kernel, by the names they have in its symbols. An execution of a block
-// counts for the instructions in it that began.
+// Executions of a few instructions of the kernel, by the names they have in its symbols. An execution of a
+// block counts for the instructions in it that began.
 class Watch {
   public:
     static constexpr std::array<std::string_view, 3> kNames{"finish_tlb_load_44x", "DataTLBError44x",

@@ -21,7 +21,7 @@ struct Summary {
     std::uint64_t repeats =
         0;  // instruction references that are further iterations of a repeated string instruction
     std::uint64_t executions = 0;
-    std::array<std::uint64_t, 16> events{};  // by EventType
+    std::array<std::uint64_t, 16> events{};         // by EventType
     std::array<std::uint64_t, 32> invalidations{};  // by Invalidation
     std::array<std::uint64_t, 4> barriers{};        // by Barrier
     // A 44x guest counts the misses of its own TLB by running these; nothing where the kernel has them not.

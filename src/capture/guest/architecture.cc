@@ -1,10 +1,13 @@
 // Why these boards and options, measured on QEMU 7.2:
-// - x86_64: microvm boots Debian's cloud kernel, runs a dd of 15 MiB and powers off in 2.4 s, q35 in 3.1 s, pc in
-//   3.3 s: it has no firmware menu, no PCI bus and no disk controllers to wait for. qemu64 has no random number
-//   instruction, and the kernel is told not to trust the boot loader's seed.
-// - ppc32: bamboo is QEMU's only board with a PowerPC 440, whose 64-entry TLB the kernel fills by software, so that
+// - x86_64: microvm boots Debian's cloud kernel, runs a dd of 15 MiB and powers off in 2.4 s, q35 in 3.1 s,
+// pc in
+//   3.3 s: it has no firmware menu, no PCI bus and no disk controllers to wait for. qemu64 has no random
+//   number instruction, and the kernel is told not to trust the boot loader's seed.
+// - ppc32: bamboo is QEMU's only board with a PowerPC 440, whose 64-entry TLB the kernel fills by software,
+// so that
 //   every miss is code in the recording. It has one CPU. 256 MiB are what one pinned entry maps.
-// - ppc64le: a POWER9 with radix tables, where the kernel invalidates with tlbie and tlbiel. x-vof is QEMU's small
+// - ppc64le: a POWER9 with radix tables, where the kernel invalidates with tlbie and tlbiel. x-vof is QEMU's
+// small
 //   firmware, which starts the kernel at once. The capabilities switched off are those TCG does not have.
 // QEMU takes what it hands to a guest as random (device tree seeds, darn) from -seed.
 #include "capture/guest/architecture.h"
@@ -32,8 +35,8 @@ const std::vector<Architecture>& architectures() {
          .machine_with_cpus = "q35",
          .cpu_model = "qemu64",
          .qemu_options = {},
-         // nokaslr, norandmaps: the same addresses in every run. panic=-1: a panic reboots at once, which ends
-         // QEMU.
+         // nokaslr, norandmaps: the same addresses in every run. panic=-1: a panic reboots at once, which
+         // ends QEMU.
          .kernel_arguments = "console=ttyS0 quiet panic=-1 nokaslr norandmaps random.trust_cpu=off "
                              "random.trust_bootloader=off tsc=reliable reboot=t",
          .agent = "guests/agent",

@@ -76,8 +76,9 @@ Error guest_failure(const std::string& console_log, const GuestFacts& facts, con
                                    std::strerror(static_cast<int>(*facts.exec_error))),
                        *facts.exec_error == ENOENT
                            ? "its interpreter or dynamic linker is missing there: add it with --with"
-                       : *facts.exec_error == ENOMEM ? more_memory
-                                                     : "check that the file is an executable for " + state.architecture);
+                       : *facts.exec_error == ENOMEM
+                           ? more_memory
+                           : "check that the file is an executable for " + state.architecture);
     if (!line_with(console, "System is deadlocked on memory").empty() ||
         !line_with(console, "Out of memory and no killable processes").empty())
         return failure("the guest ran out of memory", more_memory);

@@ -1,13 +1,13 @@
-// One CPU counts instructions for time (-icount): what the guest does then depends on nothing but its inputs, and a
-// recorder that slows it down does not change how often the timer interrupts it.
+// One CPU counts instructions for time (-icount): what the guest does then depends on nothing but its inputs,
+// and a recorder that slows it down does not change how often the timer interrupts it.
 #include "capture/guest/guest.h"
 
 #include <unistd.h>
 
 #include <fmt/format.h>
 
-#include "capture/guest/packing.h"
 #include "capture/guest/packages.h"
+#include "capture/guest/packing.h"
 #include "capture/qemu.h"
 #include "core/files.h"
 
@@ -28,13 +28,13 @@ Result<fs::path> find_agent(const Architecture& architecture) {
     for (const fs::path& path : {home / below, installed})
         if (::access(path.c_str(), R_OK) == 0) return path.lexically_normal();
     return fail((home / below).string(), "the guest's agent is missing",
-                architecture.is_hosts()
-                    ? std::string("build the whole project, or install it again")
-                    : fmt::format("run `scripts/install-dependencies {}` and build again", architecture.name));
+                architecture.is_hosts() ? std::string("build the whole project, or install it again")
+                                        : fmt::format("run `scripts/install-dependencies {}` and build again",
+                                                      architecture.name));
 }
 
-// busybox of the guest's architecture: the host's own, or Debian's package of it, unpacked into the cache once.
-// Empty when the architecture has none.
+// busybox of the guest's architecture: the host's own, or Debian's package of it, unpacked into the cache
+// once. Empty when the architecture has none.
 Result<fs::path> find_busybox(const Architecture& architecture, const Progress& progress) {
     if (architecture.is_hosts()) return find_program("busybox").value_or(fs::path());
     if (architecture.name != "ppc64le") return fs::path();  // Debian has dropped powerpc
@@ -49,8 +49,7 @@ Result<fs::path> find_busybox(const Architecture& architecture, const Progress& 
     if (code) return system_error(home.string(), "cannot create", code.value());
     auto work = WorkFolder::create(home);
     if (!work) return std::unexpected(work.error());
-    const auto archive =
-        packages->download("busybox-static", work->path(), "the guest's busybox", "");
+    const auto archive = packages->download("busybox-static", work->path(), "the guest's busybox", "");
     if (!archive) return std::unexpected(archive.error());
     const auto found = unpack(*archive, "*bin/busybox", work->path());
     if (!found) return std::unexpected(found.error());
@@ -58,7 +57,8 @@ Result<fs::path> find_busybox(const Architecture& architecture, const Progress& 
         if (fs::exists(work->path() / folder / "busybox"))
             fs::rename(work->path() / folder / "busybox", home / "busybox", code);
     if (code || !fs::exists(home / "busybox"))
-        return fail("busybox-static", "cannot unpack the guest's busybox", "check the space in " + home.string());
+        return fail("busybox-static", "cannot unpack the guest's busybox",
+                    "check the space in " + home.string());
     return home / "busybox";
 }
 
@@ -78,13 +78,13 @@ Result<void> check(const GuestRequest& request) {
         return std::unexpected(Error{"", "no command to record", "put it after --", ErrorClass::kUsage});
     const Architecture& architecture = *request.architecture;
     if (request.cpus < 1 || request.cpus > architecture.most_cpus)
-        return std::unexpected(
-            Error{"",
-                  fmt::format("a{} guest cannot have {} CPUs",
-                              architecture.is_hosts() ? "" : fmt::format(" {}", architecture.name), request.cpus),
-                  architecture.most_cpus == 1 ? std::string("leave out --cpus")
-                                              : fmt::format("use 1 to {}", architecture.most_cpus),
-                  ErrorClass::kUsage});
+        return std::unexpected(Error{
+            "",
+            fmt::format("a{} guest cannot have {} CPUs",
+                        architecture.is_hosts() ? "" : fmt::format(" {}", architecture.name), request.cpus),
+            architecture.most_cpus == 1 ? std::string("leave out --cpus")
+                                        : fmt::format("use 1 to {}", architecture.most_cpus),
+            ErrorClass::kUsage});
     if (request.memory_mib != 0 && request.memory_mib < kLeastMemoryMib)
         return std::unexpected(
             Error{"", fmt::format("{} MiB of memory are too few to boot", request.memory_mib),
@@ -165,8 +165,7 @@ Result<PreparedGuest> prepare_guest(const GuestRequest& request) {
     const auto packing =
         pack(order, architecture.is_hosts() ? LibraryFinder::of_system() : LibraryFinder({}));
     if (!packing) return std::unexpected(packing.error());
-    const std::uint32_t memory_mib =
-        request.memory_mib == 0 ? architecture.memory_mib : request.memory_mib;
+    const std::uint32_t memory_mib = request.memory_mib == 0 ? architecture.memory_mib : request.memory_mib;
     if (auto done = check_memory(packing->archive.size(), memory_mib); !done)
         return std::unexpected(done.error());
     auto folder = WorkFolder::create();

@@ -24,7 +24,7 @@ struct GuestRequest {
     const Architecture* architecture = &architectures().front();
     std::uint32_t memory_mib = 0;  // 0: what is usual for the architecture
     std::uint32_t cpus = 1;
-    bool events = false;  // the agent enables the kernel's tracing (guests/trace.c)
+    bool events = false;                          // the agent enables the kernel's tracing (guests/trace.c)
     std::filesystem::path root;                   // its contents lie at the guest's root; empty: none
     std::optional<std::filesystem::path> kernel;  // instead of the distribution's
     std::vector<std::string> kernel_arguments;    // added to the kernel's command line

@@ -128,8 +128,7 @@ Result<Kernel> download(const fs::path& kernels, const Progress& progress, const
                     std::string("run `apt-get update` as root") + kOwnKernel);
 
     if (progress)
-        progress(
-            fmt::format("downloading the guest's kernel, {} (once; about {})", *package, source.size));
+        progress(fmt::format("downloading the guest's kernel, {} (once; about {})", *package, source.size));
     auto work = WorkFolder::create(kernels);
     if (!work) return std::unexpected(work.error());
     const auto archive = packages->download(*package, work->path(), "the guest's kernel", kOwnKernel);
@@ -169,9 +168,9 @@ Result<Kernel> find_kernel(const std::optional<fs::path>& file, const Progress& 
     if (source == std::end(kSources)) {
         const fs::path built = *kernels / architecture.name / "vmlinux";
         if (fs::exists(built)) return describe(built, architecture);
-        return fail(built.string(), fmt::format("the kernel of {} guests is not built", architecture.name),
-                    fmt::format("run scripts/build-{}-kernel once (some minutes){}", architecture.name,
-                                kOwnKernel));
+        return fail(
+            built.string(), fmt::format("the kernel of {} guests is not built", architecture.name),
+            fmt::format("run scripts/build-{}-kernel once (some minutes){}", architecture.name, kOwnKernel));
     }
     if (const auto kept = newest_in_cache(*kernels, *source)) return describe(*kept, architecture);
     if (const auto installed = newest_in_boot(*source)) {

@@ -1,5 +1,5 @@
-// The kernel a guest boots: the distribution's, downloaded once from its package, one built from its source, or a
-// file of the user's.
+// The kernel a guest boots: the distribution's, downloaded once from its package, one built from its source,
+// or a file of the user's.
 #pragma once
 
 #include <filesystem>

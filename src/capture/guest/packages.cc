@@ -52,14 +52,15 @@ Result<Packages> Packages::of(const std::string& architecture, const Progress& p
                        "Dir::Cache=" + (home / "cache").string()});
     if (has_lists(home / "lists")) return packages;
     if (progress) progress("fetching Debian's package lists for " + architecture + " (once)");
-    // Some of a mirror's lists may be out of step with the others; what matters is whether a package is found.
-    const auto updated = run(
-        joined({"apt-get", "-q", "-o", "APT::Sandbox::User=root"}, packages.options_, {"update"}), home);
+    // Some of a mirror's lists may be out of step with the others; what matters is whether a package is
+    // found.
+    const auto updated =
+        run(joined({"apt-get", "-q", "-o", "APT::Sandbox::User=root"}, packages.options_, {"update"}), home);
     if (!updated) return std::unexpected(updated.error());
     if (!has_lists(home / "lists"))
-        return fail("", "cannot fetch Debian's package lists for " + architecture + ": " +
-                            last_line(updated->errors),
-                    "check the network and /etc/apt/sources.list");
+        return fail(
+            "", "cannot fetch Debian's package lists for " + architecture + ": " + last_line(updated->errors),
+            "check the network and /etc/apt/sources.list");
     return packages;
 }
 

@@ -94,7 +94,8 @@ class Packer {
     Result<void> root(const fs::path& top) {
         std::error_code code;
         if (!fs::is_directory(top, code))
-            return fail(top.string(), "--root names no folder", "name the folder that is to be the guest's root");
+            return fail(top.string(), "--root names no folder",
+                        "name the folder that is to be the guest's root");
         // Links and folders first, so that a file finds them whatever the order of the folder's entries.
         for (const bool files : {false, true}) {
             fs::recursive_directory_iterator entries(top, fs::directory_options::skip_permission_denied,
@@ -126,7 +127,8 @@ class Packer {
         if (line.empty()) return fail(script.string(), "has an empty #! line", "name its interpreter");
         if (!architecture_.is_hosts()) {
             if (archive_.reaches(line[0])) return {};
-            return fail(script.string(), "needs the interpreter " + line[0] + ", which the guest does not have",
+            return fail(script.string(),
+                        "needs the interpreter " + line[0] + ", which the guest does not have",
                         "bring it with --root");
         }
         const auto found = find_program(line[0]);
@@ -215,7 +217,7 @@ class Packer {
 };
 
 constexpr const char* kProgramFolders[] = {"usr/local/sbin", "usr/local/bin", "usr/sbin",
-                                          "usr/bin",        "sbin",          "bin"};
+                                           "usr/bin",        "sbin",          "bin"};
 
 std::vector<std::string> applets(const PackingOrder& order) {
     std::vector<std::string> command{order.busybox.string(), "--list"};
@@ -235,8 +237,8 @@ std::vector<std::string> applets(const PackingOrder& order) {
     return names;
 }
 
-// busybox for scripts and for `sh -c`: every applet that another file does not stand for already. Where it is not
-// the host's it keeps its name on the host, where its symbols are looked for, and /bin/busybox is a link.
+// busybox for scripts and for `sh -c`: every applet that another file does not stand for already. Where it is
+// not the host's it keeps its name on the host, where its symbols are looked for, and /bin/busybox is a link.
 Result<void> add_busybox(Archive& archive, const PackingOrder& order) {
     if (order.busybox.empty()) return {};
     if (const auto elf = read_elf(order.busybox);
@@ -333,7 +335,8 @@ Result<Packing> pack(const PackingOrder& order, const LibraryFinder& libraries) 
     if (!program) return std::unexpected(program.error());
     const bool foreign = !order.architecture->is_hosts();
     if (foreign) {
-        if (auto done = add_own_programs(archive, order.programs); !done) return std::unexpected(done.error());
+        if (auto done = add_own_programs(archive, order.programs); !done)
+            return std::unexpected(done.error());
         if (auto done = add_busybox(archive, order); !done) return std::unexpected(done.error());
     }
     if (program->of_host)

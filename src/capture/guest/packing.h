@@ -28,8 +28,8 @@ struct Packing {
     std::vector<std::string> notes;  // libraries that were not found, for files that came by --with
 };
 
-// Where the command's program lies in the guest; nothing when neither the host, the root, our own programs nor
-// busybox has it.
+// Where the command's program lies in the guest; nothing when neither the host, the root, our own programs
+// nor busybox has it.
 struct FoundProgram {
     std::filesystem::path host;  // the file
     std::string guest;           // its name there

@@ -411,13 +411,13 @@ void* packed(EventType type, std::uint64_t value) {
 
 std::uint32_t power_word(const std::uint8_t* code) {
     std::uint32_t word = 0;
-    for (int i = 0; i < 4; ++i)
-        word = word << 8 | code[isa == recording::Isa::kPowerBig ? i : 3 - i];
+    for (int i = 0; i < 4; ++i) word = word << 8 | code[isa == recording::Isa::kPowerBig ? i : 3 - i];
     return word;
 }
 
 // x86: `mov %rsp, disp(%rdi)` and `mov disp(%rsi), %rsp`, with a displacement of one or four bytes.
-// Power: `stw r1, disp(r3)` and `lwz r1, disp(r4)`; with 64 bits std, and ld into r8, from where it gets to r1.
+// Power: `stw r1, disp(r3)` and `lwz r1, disp(r4)`; with 64 bits std, and ld into r8, from where it gets to
+// r1.
 qemu_plugin_vcpu_mem_cb_t switch_callback(const std::uint8_t* code, std::size_t length,
                                           std::int32_t& offset) {
     if (isa == recording::Isa::kPowerBig || isa == recording::Isa::kPowerLittle) {
