@@ -76,8 +76,9 @@ Result<std::vector<machine::Machine>> load_machines(const MachineOptions& option
             auto handler = machine::load_handler(options.handler);
             if (!handler) return std::unexpected(handler.error());
             if (!machine->data_cache)
-                return usage_error(fmt::format("--handler: {} does not say what cache loads go through", name),
-                                   "add a table [data_cache] to the machine's file");
+                return usage_error(
+                    fmt::format("--handler: {} does not say what cache loads go through", name),
+                    "add a table [data_cache] to the machine's file");
             machine->refill.handler = std::move(*handler);
             machine->refill.derived = true;
         }
@@ -123,12 +124,11 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
 }
 
 bool needs_regions(const std::vector<machine::Machine>& machines) {
-    return std::any_of(machines.begin(), machines.end(),
-                       [](const machine::Machine& machine) {
-                           const auto& refill = machine.refill;
-                           return machine.mapping().needs_regions() ||
-                                  (refill.derived && refill.handler && refill.handler->needs_regions());
-                       });
+    return std::any_of(machines.begin(), machines.end(), [](const machine::Machine& machine) {
+        const auto& refill = machine.refill;
+        return machine.mapping().needs_regions() ||
+               (refill.derived && refill.handler && refill.handler->needs_regions());
+    });
 }
 
 Result<void> place_pins(machine::Machine& machine, const explain::Names* names) {
