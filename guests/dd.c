@@ -1,7 +1,7 @@
 /* dd for guests of architectures that have no distribution any more: dd if=FILE of=FILE bs=N[k|M] count=N.
  *
- * One read and one write a block, like the dd of coreutils without conversions; it prints the same two lines of
- * records at the end. */
+ * One read and one write a block, like the dd of coreutils without conversions; it prints the same two lines
+ * of records at the end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* A program whose working set is known: working-set PAGES ROUNDS [sequential|random].
  *
  * Between marks 1 and 2 it loads one word from each of PAGES pages, PAGES times in each of ROUNDS rounds:
- * one after the other, or at random (xorshift32 from a fixed seed). The pages were written before mark 1, so no
- * access faults. Besides them the loop touches one page of code and none of data. */
+ * one after the other, or at random (xorshift32 from a fixed seed). The pages were written before mark 1, so
+ * no access faults. Besides them the loop touches one page of code and none of data. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,6 +8,7 @@
 #include "capture/guest/guest.h"
 #include "capture/guest/places.h"
 #include "capture/guest/report.h"
+#include "capture/guest/trace.h"
 #include "capture/qemu.h"
 #include "capture/session.h"
 
@@ -154,6 +155,7 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     metadata.kernel = facts.release + " " + facts.version;
     metadata.kernel_command_line = facts.command_line;
     metadata.kernel_build_id = facts.build_id;
+    metadata.page_bytes = facts.page_size;
     metadata.outcome = outcome(facts);
     if (run.limit_reached && !facts.done) metadata.outcome = "was stopped after enough references";
     if (run.interrupted) metadata.outcome = "was interrupted";
@@ -182,6 +184,44 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
         metadata.not_recorded.emplace_back("the exact interleaving of the CPUs: they are ordered by buffers");
 }
 
+// What the kernel itself told, as chunks of the recording.
+Result<void> add_kernel_events(const Conversation& talk, recording::Writer& writer,
+                               recording::Metadata& metadata) {
+    const GuestFacts& facts = talk.report.facts();
+    metadata.kernel_events = true;
+    metadata.lost_kernel_events = facts.trace_lost;
+    recording::KernelEventEncoder encoder;
+    std::uint32_t cpu = 0;
+    std::uint32_t number = 0;
+    const auto close = [&]() -> Result<void> {
+        if (encoder.empty()) return {};
+        return writer.add_kernel_events(cpu, number++, encoder.take());
+    };
+    const auto read =
+        read_trace(facts, talk.architecture.name == "x86_64",
+                   [&](std::uint32_t of_cpu, const recording::KernelEvent& event) -> Result<void> {
+                       if (of_cpu != cpu || encoder.full())
+                           if (auto done = close(); !done) return done;
+                       if (of_cpu != cpu) number = 0;
+                       cpu = of_cpu;
+                       encoder.add(event);
+                       return {};
+                   });
+    if (!read) return std::unexpected(read.error());
+    if (auto done = close(); !done) return done;
+    if (!read->has_begin)
+        metadata.not_recorded.emplace_back(
+            "the kernel's events: its trace has no mark of the command's start");
+    else if (!read->has_end)
+        metadata.not_recorded.emplace_back(
+            "where the kernel's events end: its trace has no mark of the command's end");
+    if (facts.trace_lost != 0)
+        metadata.not_recorded.push_back(fmt::format(
+            "{} of the kernel's events, for which its buffers had no room (more --memory gives them more)",
+            facts.trace_lost));
+    return {};
+}
+
 }  // namespace
 
 Result<Session> record_machine(const RecordOptions& options) {
@@ -189,6 +229,11 @@ Result<Session> record_machine(const RecordOptions& options) {
     if (!architecture) return std::unexpected(architecture.error());
     auto guest = prepare_guest(guest_request(options, **architecture));
     if (!guest) return std::unexpected(guest.error());
+    if (options.events && (*architecture)->big_endian)
+        return std::unexpected(
+            Error{"", fmt::format("--events: the kernel of {} guests has no tracing", options.guest),
+                  "use --guest ppc64le or x86_64", ErrorClass::kUsage});
+    Session session;
     Conversation talk{.options = options, .architecture = **architecture, .guest = *guest};
 
     RecordRequest request{.qemu_arguments = guest->qemu,
@@ -220,12 +265,17 @@ Result<Session> record_machine(const RecordOptions& options) {
     request.on_channel = [&](Control& control, std::span<const std::uint16_t> units) {
         return talk.hear(control, units);
     };
+    if (options.events)
+        request.more = [&](recording::Writer& writer, recording::Metadata& m) -> Result<void> {
+            auto added = add_kernel_events(talk, writer, m);
+            session.metadata = m;
+            return added;
+        };
     request.vdso = [&] { return talk.report.facts().vdso; };
     request.on_tick = [&](const Control& control, const recording::Totals& totals) {
         return talk.tick(control, totals);
     };
 
-    Session session;
     auto outcome =
         record(request, [&](const RecordOutcome& run, recording::Metadata& m) -> Result<std::string> {
             const GuestFacts& facts = talk.report.facts();

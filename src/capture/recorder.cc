@@ -302,6 +302,8 @@ Result<RecordOutcome> record(
         if (auto added = writer->add_kernel_symbols(*symbols); !added) return std::unexpected(added.error());
     if (const std::string image = request.vdso ? request.vdso() : std::string{}; !image.empty())
         if (auto added = writer->add_vdso(image); !added) return std::unexpected(added.error());
+    if (request.more)
+        if (auto added = request.more(*writer, metadata); !added) return std::unexpected(added.error());
     if (auto finished = writer->finish(metadata); !finished) return std::unexpected(finished.error());
     return outcome;
 }

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "core/numbers.h"
+#include "recording/kernel_events.h"
 #include "recording/summary.h"
 
 namespace tlbscope::cli {
@@ -48,7 +49,63 @@ constexpr Operation kBarriers[] = {{1, "ptesync"}, {2, "tlbsync"}};
 
 constexpr std::uint64_t kNanosecondsPerInstruction = 4;  // the guest's clock, -icount shift=2
 
-std::string text(const Recording& recording, const Summary& s) {
+using recording::KernelEventCounts;
+
+std::string event_lines(const recording::Metadata& m, const KernelEventCounts& counts) {
+    std::string out = fmt::format("\nthe kernel's own events: {}{}\n", grouped(counts.total),
+                                  m.lost_kernel_events == 0
+                                      ? std::string(", none lost")
+                                      : fmt::format("; {} more were lost", grouped(m.lost_kernel_events)));
+    const auto list = [&](const char* what, auto& numbers, auto name_of_index) {
+        std::string line;
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+            if (numbers[i] != 0)
+                line +=
+                    fmt::format("{}{} {}", line.empty() ? "" : ", ", grouped(numbers[i]), name_of_index(i));
+        if (!line.empty()) out += fmt::format("  {:<24}{}\n", what, line);
+    };
+    list("memory", counts.memory, [](std::size_t i) { return name_of(static_cast<MemoryEventKind>(i)); });
+    list("asked of flush code", counts.calls,
+         [](std::size_t i) { return name_of(static_cast<MemoryCallKind>(i)); });
+    if (counts.tlbie + counts.tlbiel != 0)
+        out += fmt::format("  {:<24}{} tlbie, {} tlbiel\n", "instructions traced", grouped(counts.tlbie),
+                           grouped(counts.tlbiel));
+    list("local operations", counts.local, [](std::size_t i) { return name_of(static_cast<TlbScope>(i)); });
+    list("global operations", counts.global, [](std::size_t i) { return name_of(static_cast<TlbScope>(i)); });
+    // include/linux/mm_types.h, enum tlb_flush_reason.
+    constexpr std::array kReasons{"on a switch",    "for another CPU", "of this CPU", "of this CPU's space",
+                                  "sent to others", "for a wrong CPU", "6",           "7"};
+    list("flushes traced", counts.flush_reasons, [&](std::size_t i) { return kReasons[i]; });
+    out += "  tracing perturbs the kernel: its misses and instructions here include what tracing costs\n";
+    return out;
+}
+
+nlohmann::json event_json(const recording::Metadata& m, const KernelEventCounts& counts) {
+    using nlohmann::json;
+    json memory = json::object();
+    for (std::size_t i = 1; i <= static_cast<std::size_t>(MemoryEventKind::kSwitch); ++i)
+        memory[name_of(static_cast<MemoryEventKind>(i))] = counts.memory[i];
+    json calls = json::object();
+    for (std::size_t i = 1; i <= static_cast<std::size_t>(MemoryCallKind::kExit); ++i)
+        calls[name_of(static_cast<MemoryCallKind>(i))] = counts.calls[i];
+    json local = json::object();
+    json global = json::object();
+    for (std::size_t i = 0; i < kTlbScopes; ++i) {
+        local[name_of(static_cast<TlbScope>(i))] = counts.local[i];
+        global[name_of(static_cast<TlbScope>(i))] = counts.global[i];
+    }
+    return {{"total", counts.total},
+            {"lost", m.lost_kernel_events},
+            {"memory", memory},
+            {"calls", calls},
+            {"tlbie", counts.tlbie},
+            {"tlbiel", counts.tlbiel},
+            {"local", local},
+            {"global", global},
+            {"flush_reasons", counts.flush_reasons}};
+}
+
+std::string text(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
     const recording::Metadata& m = recording.metadata();
     std::string out;
     const auto line = [&out](std::string_view name, const std::string& value) {
@@ -142,12 +199,13 @@ std::string text(const Recording& recording, const Summary& s) {
     if (m.system)
         out += fmt::format("{} spaces, {} of them named; {} mapped ranges\n", m.spaces.size(), named,
                            m.maps.size());
+    if (m.kernel_events) out += event_lines(m, events);
     if (!m.not_recorded.empty()) out += "\nnot recorded:\n";
     for (const std::string& missing : m.not_recorded) out += "  " + missing + "\n";
     return out;
 }
 
-nlohmann::json json(const Recording& recording, const Summary& s) {
+nlohmann::json json(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
     const recording::Metadata& m = recording.metadata();
     using nlohmann::json;
     const auto sides = [&](Kind kind) {
@@ -224,6 +282,8 @@ nlohmann::json json(const Recording& recording, const Summary& s) {
             {"invalidations", kinds(s.invalidations, kInvalidations)},
             {"barriers", kinds(s.barriers, kBarriers)},
             {"guest_tlb", own_misses},
+            {"kernel_events", m.kernel_events ? event_json(m, events) : json()},
+            {"page_bytes", m.page_bytes},
             {"early_ends", m.early_ends},
             {"uncertain_instructions", m.uncertain_instructions},
             {"bytes_per_reference", bytes_per_reference(recording, s)},
@@ -256,13 +316,17 @@ Result<Exit> run(const std::string& file, Format format, Console& console) {
     if (!recording) return std::unexpected(recording.error());
     auto summary = recording::summarise(*recording);
     if (!summary) return std::unexpected(summary.error());
+    auto events = recording::count_kernel_events(*recording);
+    if (!events) return std::unexpected(events.error());
     std::string out;
     if (format == Format::kText)
-        out = text(*recording, *summary);
+        out = text(*recording, *summary, *events);
     else if (format == Format::kJson)
-        out = json(*recording, *summary).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+        out = json(*recording, *summary, *events)
+                  .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+              "\n";
     else
-        out = csv(json(*recording, *summary));
+        out = csv(json(*recording, *summary, *events));
     if (auto printed = console.print(out); !printed) return std::unexpected(printed.error());
     console.suggest(file == kDefaultRecording ? "tlbscope replay" : "tlbscope replay " + file);
     return Exit::kOk;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/numbers.h"
+#include "machine/handler.h"
 #include "machine/machine_file.h"
 #include "machine/routes.h"
 
@@ -49,7 +50,10 @@ void add_machine_options(CLI::App& app, const std::shared_ptr<MachineOptions>& o
              "REGION:SIZE[,...]");
 }
 
-void add_event_option(CLI::App& app, const std::shared_ptr<MachineOptions>& options) {
+void add_refill_options(CLI::App& app, const std::shared_ptr<MachineOptions>& options) {
+    app.add_option("--handler", options->handler,
+                   "derive the cost of each miss from this software miss handler, e.g. 8xx-linux-2.6.12")
+        ->type_name("NAME|FILE");
     add_list(app, "--event", options->events,
              "let software touch the TLBs before block execution N: tlbie:0xADDRESS@N, load:0xADDRESS@N or "
              "tlbia@N; repeatable",
@@ -68,6 +72,15 @@ Result<std::vector<machine::Machine>> load_machines(const MachineOptions& option
     for (const std::string& name : split({options.names})) {
         auto machine = machine::load_machine(name, options.changes);
         if (!machine) return std::unexpected(machine.error());
+        if (!options.handler.empty()) {
+            auto handler = machine::load_handler(options.handler);
+            if (!handler) return std::unexpected(handler.error());
+            if (!machine->data_cache)
+                return usage_error(fmt::format("--handler: {} does not say what cache loads go through", name),
+                                   "add a table [data_cache] to the machine's file");
+            machine->refill.handler = std::move(*handler);
+            machine->refill.derived = true;
+        }
         machine->rules.insert(machine->rules.end(), rules.begin(), rules.end());
         if (auto routes = machine::Routes::of(*machine); !routes)
             return usage_error(fmt::format("{}: {}", name, routes.error().what), routes.error().hint);
@@ -111,7 +124,11 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
 
 bool needs_regions(const std::vector<machine::Machine>& machines) {
     return std::any_of(machines.begin(), machines.end(),
-                       [](const machine::Machine& machine) { return machine.mapping().needs_regions(); });
+                       [](const machine::Machine& machine) {
+                           const auto& refill = machine.refill;
+                           return machine.mapping().needs_regions() ||
+                                  (refill.derived && refill.handler && refill.handler->needs_regions());
+                       });
 }
 
 Result<void> place_pins(machine::Machine& machine, const explain::Names* names) {

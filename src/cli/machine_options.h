@@ -14,12 +14,13 @@ struct MachineOptions {
     std::vector<std::string> maps;
     std::vector<std::string> pins;
     std::vector<std::string> events;
+    std::string handler;
 };
 
 // Adds --machine, --set, --map and --pin.
 void add_machine_options(CLI::App& app, const std::shared_ptr<MachineOptions>& options);
-// Adds --event.
-void add_event_option(CLI::App& app, const std::shared_ptr<MachineOptions>& options);
+// Adds --handler and --event.
+void add_refill_options(CLI::App& app, const std::shared_ptr<MachineOptions>& options);
 
 [[nodiscard]] Result<std::vector<machine::Machine>> load_machines(const MachineOptions& options);
 // "tlbie:0xc0123000@1000": at an address, before an execution.

@@ -146,6 +146,10 @@ Command record_command() {
             app.add_option("--with", options->with,
                            "with --system: a file or folder that the command needs, packed at its own place")
                 ->allow_extra_args(false);  // one each, or it would take the -- before the command
+            app.add_flag(
+                "--events", options->record.events,
+                "with --system: bring home the kernel's own events of faults, mappings, processes and "
+                "TLB flushes; tracing them adds to the kernel's misses");
             app.add_option("--kernel", options->kernel,
                            "with --system: a kernel image instead of the distribution's");
             app.add_option("--append", options->record.kernel_arguments,

@@ -102,6 +102,7 @@ Command replay_command() {
                 "  tlbscope replay --set tlb.data.entries=64            the same with a larger data TLB\n"
                 "  tlbscope replay --map kernel-linear=8M,user=64K      with large pages\n"
                 "  tlbscope replay --pin kernel-text:8M                 with entries that stay\n"
+                "  tlbscope replay --handler 8xx-linux-2.6.12           cost per miss from the handler's code\n"
                 "  tlbscope replay --elapsed 4.241 --clock 48M          share of a run that took 4.241 s\n"
                 "  tlbscope replay --max-misses 500000 --json           for a test: exit status 3 above\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
@@ -109,7 +110,7 @@ Command replay_command() {
                 app.add_option("recording", options->recording, "a recording")
                     ->option_text(fmt::format("REC (default: {})", kDefaultRecording));
                 add_machine_options(app, options->machines);
-                add_event_option(app, options->machines);
+                add_refill_options(app, options->machines);
                 app.add_option("--max-misses", options->max_misses,
                                "exit with status 3 above this many misses")
                     ->type_name("N");

@@ -106,7 +106,9 @@ MachineCauses::MachineCauses(machine::Machine machine, bool loads)
     : machine_(std::move(machine)),
       loaded_(loads || std::any_of(machine_.rules.begin(), machine_.rules.end(),
                                    [](const addrspace::MappingRule& rule) { return rule.pinned; })),
-      alone_(!loaded_ && machine_.levels() == 1) {}
+      // A handler's own loads take entries that shadows do not see.
+      alone_(!loaded_ && machine_.levels() == 1 &&
+             !(machine_.refill.derived && machine_.refill.handler && machine_.refill.handler->virtual_table)) {}
 
 MachineCauses::Cpu& MachineCauses::cpu(CpuId id) {
     Cpu& cpu = cpus_[id.value()];

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "addrspace/mapping.h"
 #include "core/types.h"
+#include "machine/cache.h"
+#include "machine/handler.h"
 #include "machine/tlb.h"
 
 namespace tlbscope::machine {
@@ -62,9 +65,27 @@ struct Machine {
 
     struct Refill {
         std::string by;  // "software" or "hardware"
-        Cycles cycles;   // per miss
+        Cycles cycles;   // per miss, when nothing is derived
+        // The cost of each miss follows from a walk of real tables, through the caches below.
+        bool derived = false;
+        std::optional<Handler> handler;  // software: what runs
         std::string source;
     } refill;
+
+    // What the hardware walks, and what it remembers of walks.
+    struct Walk {
+        std::string format;  // of the page table, as pagetable names it
+        struct Cached {
+            std::string level;  // whose entries are remembered
+            std::uint32_t entries = 0;
+        };
+        std::vector<Cached> caches;
+        Cycles cycles;  // of a walk, besides its loads
+        std::string source;
+    };
+    std::optional<Walk> walk;
+    std::optional<CacheDescription> data_cache;         // that table loads go through
+    std::optional<CacheDescription> instruction_cache;  // that a handler runs from
 
     std::vector<addrspace::MappingRule> rules;  // the file's, then the command line's
     std::string rules_source;

@@ -13,6 +13,7 @@
 #include "core/numbers.h"
 #include "machine/routes.h"
 #include "machine/toml_reader.h"
+#include "pagetable/format.h"
 
 namespace tlbscope::machine {
 
@@ -186,6 +187,64 @@ void read_mapping(TomlTable& root, Machine& machine) {
     machine.rules_source = table->text("source");
 }
 
+void read_walk(TomlTable& root, Machine& machine) {
+    if (!root.has("walk")) return;
+    auto table = root.table("walk", {"format", "caches", "cycles", "source"});
+    if (!table) return;
+    Machine::Walk walk;
+    walk.format = table->text("format");
+    const auto format = pagetable::find_format(walk.format);
+    if (!format) {
+        table->reject("format", format.error().what, format.error().hint);
+        return;
+    }
+    walk.cycles = Cycles(table->whole("cycles", 0, 10'000));
+    if (table->has("caches"))
+        for (const std::string& word : table->texts("caches")) {
+            const std::size_t colon = word.find(':');
+            Machine::Walk::Cached cached{.level = word.substr(0, colon)};
+            const auto& levels = (*format)->levels;
+            const bool known = std::any_of(levels.begin(), levels.end(),
+                                           [&](const auto& level) { return level.name == cached.level; });
+            const std::string number = colon == std::string::npos ? "" : word.substr(colon + 1);
+            cached.entries = static_cast<std::uint32_t>(std::strtoul(number.c_str(), nullptr, 10));
+            if (!known || cached.entries == 0 || cached.entries > 65536) {
+                std::string names;
+                for (const auto& level : levels) names += (names.empty() ? "" : ", ") + std::string(level.name);
+                table->reject("caches", fmt::format("\"{}\" is no walk cache of {}", word, walk.format),
+                              fmt::format("write LEVEL:ENTRIES; its levels are {}", names));
+                return;
+            }
+            walk.caches.push_back(cached);
+        }
+    walk.source = table->text("source");
+    machine.walk = std::move(walk);
+}
+
+void read_cache(TomlTable& root, const std::string& key, std::optional<CacheDescription>& into) {
+    if (!root.has(key)) return;
+    auto table = root.table(key, {"bytes", "line", "ways", "hit", "miss", "sees_program", "source"});
+    if (!table) return;
+    CacheDescription cache;
+    const std::string word = table->text("bytes");
+    cache.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(parse_size(word), 1u << 30));
+    cache.line = static_cast<std::uint32_t>(table->whole("line", 4, 4096));
+    cache.ways = static_cast<std::uint32_t>(table->whole("ways", 1, 1024));
+    if (!std::has_single_bit(cache.line) || cache.bytes % (cache.line * cache.ways) != 0 || cache.bytes == 0 ||
+        !std::has_single_bit(cache.sets())) {
+        table->reject("bytes",
+                      fmt::format("{} of \"{}\" in lines of {} and {} ways do not make a power of two of sets",
+                                  key, word, cache.line, cache.ways),
+                      "check the three");
+        return;
+    }
+    cache.hit = Cycles(table->whole("hit", 0, 10'000));
+    cache.miss = Cycles(table->whole("miss", 0, 100'000));
+    cache.sees_program = table->truth_or("sees_program", false);
+    cache.source = table->text("source");
+    into = cache;
+}
+
 void read_invalidation(TomlTable& root, Machine& machine) {
     if (!root.has("invalidation")) return;
     auto table = root.table("invalidation",
@@ -207,7 +266,7 @@ Machine read_machine(TomlDocument& document) {
     Machine machine;
     TomlTable root(document, document.root(), "",
                    {"name", "title", "source", "address_bits", "clock", "pages", "asid", "tlb", "refill",
-                    "mapping", "invalidation"});
+                    "mapping", "invalidation", "walk", "data_cache", "instruction_cache"});
     machine.name = root.text("name");
     machine.title = root.text("title");
     machine.source = root.text("source");
@@ -237,12 +296,37 @@ Machine read_machine(TomlDocument& document) {
     read_tlbs(document, root, machine);
     read_mapping(root, machine);
     read_invalidation(root, machine);
-    if (auto refill = root.table("refill", {"by", "cycles", "source"})) {
+    read_walk(root, machine);
+    read_cache(root, "data_cache", machine.data_cache);
+    read_cache(root, "instruction_cache", machine.instruction_cache);
+    if (auto refill = root.table("refill", {"by", "cycles", "cost", "handler", "source"})) {
         machine.refill.by = refill->text("by");
         if (machine.refill.by != "software" && machine.refill.by != "hardware")
             refill->reject("by", fmt::format("refill.by is \"{}\"", machine.refill.by),
                            "give \"software\" or \"hardware\"");
         machine.refill.cycles = Cycles(refill->whole("cycles", 0, 1'000'000));
+        if (refill->has("cost")) {
+            const std::string cost = refill->text("cost");
+            if (cost != "fixed" && cost != "derived")
+                refill->reject("cost", fmt::format("refill.cost is \"{}\"", cost),
+                               "give \"fixed\" or \"derived\"");
+            machine.refill.derived = cost == "derived";
+        }
+        if (refill->has("handler")) {
+            auto handler = load_handler(refill->text("handler"));
+            if (handler)
+                machine.refill.handler = std::move(*handler);
+            else
+                refill->reject("handler", handler.error().what, handler.error().hint);
+        }
+        if (machine.refill.derived) {
+            if (!machine.data_cache)
+                refill->reject("cost", "a derived cost needs to know the cache that table loads go through",
+                               "add a table [data_cache]");
+            else if (!machine.refill.handler && !machine.walk)
+                refill->reject("cost", "a derived cost needs to know what is walked",
+                               machine.refill.by == "software" ? "add refill.handler" : "add a table [walk]");
+        }
         machine.refill.source = refill->text("source");
     }
     machine.file = document.file();

@@ -202,6 +202,7 @@ Result<std::uint32_t> Engine::look_up(Cpu& cpu, const recording::Batch& batch, s
                          .batch = &batch,
                          .begin = begin,
                          .end = end,
+                         .accesses_end = next,
                          .executions_before = executions_,
                          .kernel_base = kernel_base_,
                          .touches = &touches_,
@@ -278,18 +279,28 @@ Ledger Engine::ledger_of(std::size_t group, std::size_t member) const {
                     if (plan.routes.route(kind, plan.mapping.base())[0]->array == array)
                         totals.lookups[static_cast<std::size_t>(kind)] = seen.lookups.of(kind);
             const machine::Tlb& tlb = mmu.tlb(array);
-            level.hits += totals.lookups[0] + totals.lookups[1] - totals.presented + tlb.counts().found;
+            level.hits += totals.lookups[0] + totals.lookups[1] - totals.presented + tlb.counts().found -
+                          (totals.nested - totals.nested_misses);
+            level.nested += totals.nested;
+            level.nested_misses += totals.nested_misses;
             for (const std::size_t k : {0, 1}) {
                 level.lookups[k] += totals.lookups[k];
                 level.misses[k] += totals.misses[k];
                 level.walks[k] += totals.walks[k];
             }
-            level.loads += totals.loads;
+            level.loads += totals.loads + totals.nested_misses;
             level.refills += tlb.counts().refills;
             level.pinned += tlb.counts().pinned;
             level.evicted += tlb.counts().evicted;
             level.dropped += tlb.counts().dropped;
             level.resident += tlb.resident();
+        }
+        if (const Refill* derived = mmu.derived(); derived != nullptr) {
+            ledger.refill_paths.resize(derived->totals().size());
+            for (std::size_t path = 0; path < ledger.refill_paths.size(); ++path)
+                ledger.refill_paths[path] += derived->totals()[path];
+            ledger.fixed_refills += derived->fixed();
+            ledger.table_bytes += derived->tables_bytes();
         }
         for (const PinState& pin : mmu.pins())
             ledger.pins.push_back({.rule = pin.rule->text(),

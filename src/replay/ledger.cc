@@ -82,6 +82,18 @@ Result<void> Ledger::verify() const {
                 check.at_most(references.at(kind, mode, side), lookups.at(kind, mode, side),
                               fmt::format("{} references are looked up, in every mode and side", name(kind)));
             }
+    if (!refill_paths.empty()) {
+        std::uint64_t cycles = machine.refill.cycles.value() * fixed_refills;
+        std::uint64_t times = fixed_refills;
+        std::uint64_t nested = 0;
+        for (const PathTotals& path : refill_paths) {
+            cycles += path.cycles;
+            times += path.times;
+        }
+        for (const LevelCounts& level : levels) nested += level.nested_misses;
+        check.equal(times, misses.total() + nested, "paths taken = misses and nested misses");
+        check.equal(cycles, (refill[0] + refill[1]).value(), "cycles of the paths = cycles of the refills");
+    }
     if (causes)
         for (const Kind kind : kKinds)
             check.equal((*causes)[static_cast<std::size_t>(kind)].total(), misses.of(kind),

@@ -12,6 +12,7 @@
 #include "recording/metadata.h"
 #include "replay/cause.h"
 #include "replay/counts.h"
+#include "replay/refill.h"
 
 namespace tlbscope::replay {
 
@@ -29,6 +30,8 @@ struct LevelCounts {
     std::uint64_t hits = 0;
     std::uint64_t refills = 0;
     std::uint64_t loads = 0;   // of the refills, those that followed no miss
+    std::uint64_t nested = 0;  // lookups by a handler's own loads, which are no references
+    std::uint64_t nested_misses = 0;
     std::uint64_t pinned = 0;  // entries put in place before the run
     std::uint64_t evicted = 0;
     std::uint64_t dropped = 0;
@@ -72,6 +75,11 @@ struct Ledger {
     Counts misses;
     std::vector<LevelCounts> levels;
     std::vector<Pin> pins;
+    // Where costs are derived: what the handler's paths, or walks, did; and the misses that got the fixed cost
+    // because the page table's format has no such address.
+    std::vector<PathTotals> refill_paths;
+    std::uint64_t fixed_refills = 0;
+    std::uint64_t table_bytes = 0;  // of page tables, at the end
     std::array<Cycles, 2> refill{};      // by kind: what the misses cost
     std::array<Cycles, 2> later_hits{};  // what hits in later levels added
     // By kind, where the replay was asked for causes (explain/causes.h).

@@ -43,7 +43,8 @@ Mmu::Mmu(const Plan& plan, CpuId cpu, Observer* observer)
     const auto& arrays = plan.machine.tlbs;
     for (std::size_t i = 0; i < arrays.size(); ++i)
         tlbs_.push_back(machine::make_tlb(arrays[i].geometry, random_stream(cpu, i)));
-    inclusive_ = std::any_of(arrays.begin(), arrays.end(), [](const auto& array) { return array.inclusive; });
+    one_by_one_ = plan.one_by_one();
+    if (plan.machine.refill.derived) refill_ = std::make_unique<Refill>(plan);
     for (const Kind kind : kKinds)
         first_[static_cast<std::size_t>(kind)] = plan.routes.route(kind, plan.mapping.base())[0]->array;
     totals_.resize(arrays.size());
@@ -52,14 +53,16 @@ Mmu::Mmu(const Plan& plan, CpuId cpu, Observer* observer)
 }
 
 void Mmu::look_up(const Segment& segment) {
+    if (refill_) refill_->enter(segment);
     if (plain_)
         simple(segment);
     else if (!in_order_)
         split(segment);
-    else if (inclusive_)
-        inclusive(segment);
+    else if (one_by_one_)
+        one_by_one(segment);
     else
         ordered(segment);
+    if (refill_) refill_->leave();
 }
 
 void Mmu::simple(const Segment& segment) {
@@ -120,12 +123,10 @@ void Mmu::ordered(const Segment& segment) {
     if (observer_ != nullptr) tell(segment);
 }
 
-void Mmu::inclusive(const Segment& segment) {
+void Mmu::one_by_one(const Segment& segment) {
     const std::uint32_t levels = plan_->routes.levels();
     for (Lane& lane : lanes_) lane.clear();
     walked_.assign(segment.in_order->size(), 0);
-    pending_.clear();
-    pending_ids_.clear();
     std::uint32_t id = 0;
     for (const Touch& touch : *segment.in_order) {
         std::array<std::optional<machine::Routes::Stop>, machine::kMostLevels> stops;
@@ -139,6 +140,11 @@ void Mmu::inclusive(const Segment& segment) {
             count(stops[level]->array, touch.kind, level == 0 ? touch.lookups : 1, !holds);
             if (holds) hit = level;
         }
+        if (hit == levels)
+            refill(segment, touch, id);
+        else if (hit > 0)
+            hit_cycles_[static_cast<std::size_t>(touch.kind)] =
+                hit_cycles_[static_cast<std::size_t>(touch.kind)] + plan_->machine.tlbs[stops[hit]->array].hit;
         // The later levels first: what they lose makes room in the earlier ones.
         for (std::uint32_t level = std::min(hit, levels - 1) + 1; level-- > 0;) {
             if (!stops[level]) continue;
@@ -149,17 +155,8 @@ void Mmu::inclusive(const Segment& segment) {
             if (const std::uint64_t lost = tlbs_[array]->last_evicted(); lost != machine::kNoKey)
                 lose(array, lost);
         }
-        if (hit == levels) {
-            pending_.push_back(touch);
-            pending_ids_.push_back(id);
-        } else if (hit > 0) {
-            hit_cycles_[static_cast<std::size_t>(touch.kind)] =
-                hit_cycles_[static_cast<std::size_t>(touch.kind)] +
-                plan_->machine.tlbs[stops[hit]->array].hit;
-        }
         ++id;
     }
-    refill(segment);
     if (observer_ != nullptr) tell(segment);
 }
 
@@ -252,26 +249,56 @@ void Mmu::later_levels(const Segment& segment, std::uint32_t level) {
 
 // Everything in `pending_` missed in all levels.
 void Mmu::refill(const Segment& segment) {
-    for (std::size_t i = 0; i < pending_.size(); ++i) {
-        const Touch& touch = pending_[i];
-        const auto k = static_cast<std::size_t>(touch.kind);
-        walked_[pending_ids_[i]] = 1;
-        ++misses_.at(touch.kind, touch.mode, side_of(touch.key));
-        pages_missed_ |= machine::page_of(touch.key);
-        refill_cycles_[k] = refill_cycles_[k] + plan_->machine.refill.cycles;
-        // The last level that took it is where the walk is counted.
-        std::uint64_t key = 0;
-        for (std::uint32_t level = plan_->routes.levels(); level-- > 0;)
-            if (const auto at = stop(touch.kind, touch.key, level, segment.recorded, key)) {
-                ++totals_[at->array].walks[k];
-                break;
-            }
-        for (PinState& pin : pins_)
-            if (pin.life == PinState::Life::kKilled && plan_->machine.tlbs[pin.array].serves(touch.kind) &&
-                overlaps(pin.key, address_of(touch.key), plan_->routes.touched()) &&
-                machine::tag_of(pin.key) == machine::tag_of(touch.key))
-                ++pin.misses_after;
+    for (std::size_t i = 0; i < pending_.size(); ++i) refill(segment, pending_[i], pending_ids_[i]);
+}
+
+void Mmu::refill(const Segment& segment, const Touch& touch, std::uint32_t id) {
+    const auto k = static_cast<std::size_t>(touch.kind);
+    walked_[id] = 1;
+    ++misses_.at(touch.kind, touch.mode, side_of(touch.key));
+    pages_missed_ |= machine::page_of(touch.key);
+    Cycles cost = plan_->machine.refill.cycles;
+    if (refill_) {
+        const PageShift page = page_of(touch.key, segment.recorded);
+        load_entry(segment, touch, page);
+        cost = refill_->cost(touch, page, segment.space);
     }
+    refill_cycles_[k] = refill_cycles_[k] + cost;
+    // The last level that took it is where the walk is counted.
+    std::uint64_t key = 0;
+    for (std::uint32_t level = plan_->routes.levels(); level-- > 0;)
+        if (const auto at = stop(touch.kind, touch.key, level, segment.recorded, key)) {
+            ++totals_[at->array].walks[k];
+            break;
+        }
+    for (PinState& pin : pins_)
+        if (pin.life == PinState::Life::kKilled && plan_->machine.tlbs[pin.array].serves(touch.kind) &&
+            overlaps(pin.key, address_of(touch.key), plan_->routes.touched()) &&
+            machine::tag_of(pin.key) == machine::tag_of(touch.key))
+            ++pin.misses_after;
+}
+
+// A handler that reads the last level through virtual memory needs an entry of the data TLB for that.
+void Mmu::load_entry(const Segment& segment, const Touch& touch, PageShift page) {
+    const auto at = refill_->virtual_entry(touch, page);
+    if (!at) return;
+    const PageShift base = plan_->mapping.base();
+    const machine::Routes::Stop stop = *plan_->routes.route(Kind::kData, base)[0];
+    const std::uint64_t key =
+        machine::key_of(at->value() >> plan_->routes.sizes()[stop.size].value() &
+                            ((std::uint64_t{1} << machine::kTagShift) - 1),
+                        machine::tag_of(touch.key), stop.size);
+    std::uint32_t missed = 0;
+    ArrayTotals& totals = totals_[stop.array];
+    ++totals.nested;
+    if (tlbs_[stop.array]->run({&key, 1}, &missed) == 0) return;
+    ++totals.nested_misses;
+    const auto k = static_cast<std::size_t>(touch.kind);
+    refill_cycles_[k] = refill_cycles_[k] + refill_->nested_cost(touch, page, segment.space);
+}
+
+PageShift Mmu::page_of(std::uint64_t touched_key, SpaceId recorded) {
+    return same_keys_ ? plan_->mapping.base() : mapped(touched_key, recorded).page;
 }
 
 // What both kinds' lists missed, as touches in program order.
@@ -444,7 +471,7 @@ const Mmu::Remembered& Mmu::mapped(std::uint64_t touched_key, SpaceId recorded) 
     const auto without = answer.pin == nullptr ? answer
                                                : plan_->mapping.at(recorded, address, side_of(touched_key),
                                                                    plan_->region_of, false);
-    place = {.key = touched_key, .pin = answer.pin, .pinned = {}, .routes = {}};
+    place = {.key = touched_key, .pin = answer.pin, .pinned = {}, .routes = {}, .page = without.size};
     for (const Kind kind : kKinds) {
         const auto k = static_cast<std::size_t>(kind);
         place.pinned[k] = &plan_->routes.route(kind, answer.size);
@@ -518,6 +545,7 @@ void Mmu::switch_space(SpaceSwitch to, std::uint64_t execution) {
     // Regions of the user's side are the space's own.
     if (!same_keys_) std::fill(remembered_.begin(), remembered_.end(), Remembered{});
     if (!to.to.drop && !to.to.flush) return;
+    if (refill_) refill_->flush();
     for (const auto& tlb : tlbs_) {
         if (to.to.flush)
             tlb->flush_all();

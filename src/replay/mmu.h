@@ -27,6 +27,7 @@
 #include "replay/observer.h"
 #include "replay/plan.h"
 #include "replay/program_order.h"
+#include "replay/refill.h"
 #include "replay/touches.h"
 
 namespace tlbscope::replay {
@@ -40,6 +41,7 @@ struct Segment {
     const recording::Batch* batch = nullptr;  // none at granularity page
     std::uint32_t begin = 0;
     std::uint32_t end = 0;
+    std::uint32_t accesses_end = 0;  // the first access of the batch that is not the segment's
     std::uint64_t executions_before = 0;  // of all CPUs, before the batch
     std::uint64_t kernel_base = 0;
     const Touches* touches = nullptr;
@@ -66,6 +68,8 @@ struct ArrayTotals {
     std::array<std::uint64_t, 2> walks{};  // misses that no later level could answer
     std::uint64_t presented = 0;           // keys it was given; the other lookups repeat the one before
     std::uint64_t loads = 0;               // written without a miss
+    std::uint64_t nested = 0;              // lookups that a handler's own loads made
+    std::uint64_t nested_misses = 0;       // of these
 };
 
 class Mmu {
@@ -84,6 +88,8 @@ class Mmu {
     [[nodiscard]] const std::vector<ArrayTotals>& arrays() const { return totals_; }
     [[nodiscard]] const machine::Tlb& tlb(std::size_t array) const { return *tlbs_[array]; }
     [[nodiscard]] const std::vector<PinState>& pins() const { return pins_; }
+    // Nothing where the cost of a miss is fixed.
+    [[nodiscard]] const Refill* derived() const { return refill_.get(); }
     [[nodiscard]] std::uint64_t pages_missed() const { return pages_missed_; }
     [[nodiscard]] const std::array<Cycles, 2>& refill_cycles() const { return refill_cycles_; }  // by kind
     // What hits in later levels added.
@@ -109,16 +115,20 @@ class Mmu {
         const addrspace::MappingRule* pin = nullptr;
         std::array<const machine::Routes::Route*, 2> pinned{};  // while the pin holds
         std::array<const machine::Routes::Route*, 2> routes{};
+        PageShift page;  // without pins
     };
 
     void simple(const Segment& segment);
     void split(const Segment& segment);
     void ordered(const Segment& segment);
-    void inclusive(const Segment& segment);
+    void one_by_one(const Segment& segment);
     void merge_missed(const Segment& segment);
     void place(const Segment& segment, Touch& touch, std::uint32_t& block) const;
     void later_levels(const Segment& segment, std::uint32_t level);
     void refill(const Segment& segment);
+    void refill(const Segment& segment, const Touch& touch, std::uint32_t id);
+    [[nodiscard]] PageShift page_of(std::uint64_t touched_key, SpaceId recorded);
+    void load_entry(const Segment& segment, const Touch& touch, PageShift page);
     void lose(std::uint32_t array, std::uint64_t key);
     void count(std::uint32_t array, Kind kind, std::uint64_t lookups, bool missed);
 
@@ -148,7 +158,8 @@ class Mmu {
     bool plain_ = false;  // the plan's simple()
     bool same_keys_ = false;
     bool in_order_ = false;
-    bool inclusive_ = false;
+    bool one_by_one_ = false;
+    std::unique_ptr<Refill> refill_;  // where costs are derived
     std::vector<std::unique_ptr<machine::Tlb>> tlbs_;  // by array of the machine
     std::array<std::uint32_t, 2> first_{};             // split machines: the array of each kind
     std::vector<ArrayTotals> totals_;

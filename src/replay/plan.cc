@@ -23,10 +23,13 @@ bool Plan::has_pins() const {
                        [](const addrspace::MappingRule& rule) { return rule.pinned; });
 }
 
-bool Plan::in_order() const {
+bool Plan::in_order() const { return !routes.split() || one_by_one(); }
+
+bool Plan::one_by_one() const {
     const auto& tlbs = machine.tlbs;
-    return !routes.split() || std::any_of(tlbs.begin(), tlbs.end(),
-                                          [](const machine::TlbDescription& tlb) { return tlb.inclusive; });
+    return std::any_of(tlbs.begin(), tlbs.end(),
+                       [](const machine::TlbDescription& tlb) { return tlb.inclusive; }) ||
+           (machine.refill.derived && machine.refill.handler && machine.refill.handler->virtual_table);
 }
 
 Result<Plan> make_plan(machine::Machine machine, addrspace::RegionOf region_of,

@@ -38,9 +38,11 @@ struct Plan {
     [[nodiscard]] bool has_pins() const;
     // Split first-level arrays of one size and nothing behind them: each kind's list can be looked up by
     // itself, and the order of the misses does not matter.
-    [[nodiscard]] bool simple() const { return routes.simple() && same_keys(); }
+    [[nodiscard]] bool simple() const { return routes.simple() && same_keys() && !machine.refill.derived; }
     // Fetches and accesses must be looked up in program order.
     [[nodiscard]] bool in_order() const;
+    // Each touch must be through before the next is looked up: what one refill does, the next lookup sees.
+    [[nodiscard]] bool one_by_one() const;
 };
 
 [[nodiscard]] Result<Plan> make_plan(machine::Machine machine, addrspace::RegionOf region_of,

@@ -112,6 +112,28 @@ Json as_json(const Ledger& ledger, const Replay& replay) {
                      {"clock_hertz", share.clock},
                      {"run_cycles", share.run_cycles},
                      {"refill_nanoseconds", share.refill_seconds * 1e9}};
+    json["refill_paths"] = Json::array();
+    for (const replay::PathTotals& path : ledger.refill_paths)
+        json["refill_paths"].push_back({{"path", path.name},
+                                        {"times", path.times},
+                                        {"cycles", path.cycles},
+                                        {"instructions", path.instructions},
+                                        {"table_loads", path.table_loads},
+                                        {"table_misses", path.table_misses},
+                                        {"other_loads", path.other_loads},
+                                        {"other_misses", path.other_misses},
+                                        {"lines", path.lines},
+                                        {"line_misses", path.line_misses}});
+    if (ledger.machine.refill.derived) {
+        json["cycles"]["derived"] = true;
+        json["cycles"]["per_miss"] =
+            ledger.misses.total() == 0
+                ? Json(nullptr)
+                : Json(static_cast<double>(ledger.refill[0].value() + ledger.refill[1].value()) /
+                       static_cast<double>(ledger.misses.total()));
+        json["fixed_refills"] = ledger.fixed_refills;
+        json["table_bytes"] = ledger.table_bytes;
+    }
     json["asid_reuses"] = ledger.asid_reuses;
     json["space_switches"] = ledger.space_switches;
     json["invalidations_ignored"] = ledger.invalidations_ignored;
