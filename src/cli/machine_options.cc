@@ -76,8 +76,9 @@ Result<std::vector<machine::Machine>> load_machines(const MachineOptions& option
             auto handler = machine::load_handler(options.handler);
             if (!handler) return std::unexpected(handler.error());
             if (!machine->data_cache)
-                return usage_error(fmt::format("--handler: {} does not say what cache loads go through", name),
-                                   "add a table [data_cache] to the machine's file");
+                return usage_error(
+                    fmt::format("--handler: {} does not say what cache loads go through", name),
+                    "add a table [data_cache] to the machine's file");
             machine->refill.handler = std::move(*handler);
             machine->refill.derived = true;
         }
@@ -115,20 +116,32 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
                 return bad("the address is no hexadecimal number");
             event.address = VirtAddr(value);
         } else {
-            return bad(fmt::format("there is no event {}", kind));
+            return bad(kind == "tlbia"                     ? "tlbia has no address"
+                       : kind == "tlbie" || kind == "load" ? "it does not say at which address"
+                                                           : fmt::format("there is no event {}", kind));
         }
         events.push_back(event);
     }
     return events;
 }
 
+Result<void> require_simple(const machine::Machine& machine, const std::string& option) {
+    auto plan = replay::make_plan(machine, {}, {});
+    if (!plan) return std::unexpected(plan.error());
+    if (plan->simple()) return {};
+    return usage_error(
+        fmt::format("{} knows machines with one instruction and one data TLB and one page size; {} "
+                    "has more arrays, levels or sizes",
+                    option, machine.name),
+        fmt::format("choose another, such as --machine {}", kDefaultMachine));
+}
+
 bool needs_regions(const std::vector<machine::Machine>& machines) {
-    return std::any_of(machines.begin(), machines.end(),
-                       [](const machine::Machine& machine) {
-                           const auto& refill = machine.refill;
-                           return machine.mapping().needs_regions() ||
-                                  (refill.derived && refill.handler && refill.handler->needs_regions());
-                       });
+    return std::any_of(machines.begin(), machines.end(), [](const machine::Machine& machine) {
+        const auto& refill = machine.refill;
+        return machine.mapping().needs_regions() ||
+               (refill.derived && refill.handler && refill.handler->needs_regions());
+    });
 }
 
 Result<void> place_pins(machine::Machine& machine, const explain::Names* names) {

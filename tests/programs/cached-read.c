@@ -4,7 +4,7 @@
  *     cached-read FILE ROUNDS
  *
  * FILE is written first. Between marks 1 and 2 each round is one lseek, one read of 2 MB and 4,096 accesses, 512
- * bytes apart: with 4K pages the buffer has 512 of them (513 when it does not start at a page, so it does), and a
+ * bytes apart: with 4K pages the buffer has 512 of them, as it starts at one, and a
  * round goes through these twice, once in the kernel's copy and once in the loop. */
 #include <fcntl.h>
 #include <stdio.h>
