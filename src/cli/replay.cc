@@ -94,35 +94,35 @@ Result<Exit> run(const Options& options, Console& console) {
 }  // namespace
 
 Command replay_command() {
-    return {.name = "replay",
-            .summary = "what a recorded run's TLB misses cost on a machine",
-            .examples =
-                "  tlbscope replay                                      tlbscope.rec on an MPC855T\n"
-                "  tlbscope replay --machine mpc855t,lru32              several machines in one pass\n"
-                "  tlbscope replay --set tlb.data.entries=64            the same with a larger data TLB\n"
-                "  tlbscope replay --map kernel-linear=8M,user=64K      with large pages\n"
-                "  tlbscope replay --pin kernel-text:8M                 with entries that stay\n"
-                "  tlbscope replay --handler 8xx-linux-2.6.12           cost per miss from the handler's code\n"
-                "  tlbscope replay --elapsed 4.241 --clock 48M          share of a run that took 4.241 s\n"
-                "  tlbscope replay --max-misses 500000 --json           for a test: exit status 3 above\n",
-            .declare = [](CLI::App& app, Console& console) -> Run {
-                auto options = std::make_shared<Options>();
-                app.add_option("recording", options->recording, "a recording")
-                    ->option_text(fmt::format("REC (default: {})", kDefaultRecording));
-                add_machine_options(app, options->machines);
-                add_refill_options(app, options->machines);
-                app.add_option("--max-misses", options->max_misses,
-                               "exit with status 3 above this many misses")
-                    ->type_name("N");
-                app.add_option("--elapsed", options->elapsed, "seconds the run took on the real machine")
-                    ->type_name("SECONDS");
-                app.add_option("--clock", options->clock, "that machine's clock, e.g. 48M")->type_name("HZ");
-                app.add_flag("--causes", options->causes, "say why the misses happened as well");
-                add_format_options(app, options->format);
-                add_threads_option(app, options->threads);
-                add_progress_option(app, options->progress);
-                return [options, &console] { return run(*options, console); };
-            }};
+    return {
+        .name = "replay",
+        .summary = "what a recorded run's TLB misses cost on a machine",
+        .examples =
+            "  tlbscope replay                                      tlbscope.rec on an MPC855T\n"
+            "  tlbscope replay --machine mpc855t,lru32              several machines in one pass\n"
+            "  tlbscope replay --set tlb.data.entries=64            the same with a larger data TLB\n"
+            "  tlbscope replay --map kernel-linear=8M,user=64K      with large pages\n"
+            "  tlbscope replay --pin kernel-text:8M                 with entries that stay\n"
+            "  tlbscope replay --handler 8xx-linux-2.6.12           cost per miss from the handler's code\n"
+            "  tlbscope replay --elapsed 4.241 --clock 48M          share of a run that took 4.241 s\n"
+            "  tlbscope replay --max-misses 500000 --json           for a test: exit status 3 above\n",
+        .declare = [](CLI::App& app, Console& console) -> Run {
+            auto options = std::make_shared<Options>();
+            app.add_option("recording", options->recording, "a recording")
+                ->option_text(fmt::format("REC (default: {})", kDefaultRecording));
+            add_machine_options(app, options->machines);
+            add_refill_options(app, options->machines);
+            app.add_option("--max-misses", options->max_misses, "exit with status 3 above this many misses")
+                ->type_name("N");
+            app.add_option("--elapsed", options->elapsed, "seconds the run took on the real machine")
+                ->type_name("SECONDS");
+            app.add_option("--clock", options->clock, "that machine's clock, e.g. 48M")->type_name("HZ");
+            app.add_flag("--causes", options->causes, "say why the misses happened as well");
+            add_format_options(app, options->format);
+            add_threads_option(app, options->threads);
+            add_progress_option(app, options->progress);
+            return [options, &console] { return run(*options, console); };
+        }};
 }
 
 }  // namespace tlbscope::cli

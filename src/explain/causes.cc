@@ -107,8 +107,9 @@ MachineCauses::MachineCauses(machine::Machine machine, bool loads)
       loaded_(loads || std::any_of(machine_.rules.begin(), machine_.rules.end(),
                                    [](const addrspace::MappingRule& rule) { return rule.pinned; })),
       // A handler's own loads take entries that shadows do not see.
-      alone_(!loaded_ && machine_.levels() == 1 &&
-             !(machine_.refill.derived && machine_.refill.handler && machine_.refill.handler->virtual_table)) {}
+      alone_(
+          !loaded_ && machine_.levels() == 1 &&
+          !(machine_.refill.derived && machine_.refill.handler && machine_.refill.handler->virtual_table)) {}
 
 MachineCauses::Cpu& MachineCauses::cpu(CpuId id) {
     Cpu& cpu = cpus_[id.value()];

@@ -1,5 +1,5 @@
-// A small cache of memory, as far as it decides what a refill costs: set-associative, LRU, whole lines. It knows
-// no contents and no write-back; a store brings its line in like a load.
+// A small cache of memory, as far as it decides what a refill costs: set-associative, LRU, whole lines. It
+// knows no contents and no write-back; a store brings its line in like a load.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class Cache {
   public:
     explicit Cache(const CacheDescription& description);
 
-    // True when the line that holds `address` was there. `space` tells lines of equal addresses apart: physical
-    // ones from virtual ones, and those of different spaces. Linear in the ways.
+    // True when the line that holds `address` was there. `space` tells lines of equal addresses apart:
+    // physical ones from virtual ones, and those of different spaces. Linear in the ways.
     bool touch(std::uint64_t address, std::uint32_t space) {
         const std::uint64_t line = address >> line_shift_;
         const std::uint64_t tag = line << kSpaceBits | (space & ((1u << kSpaceBits) - 1));

@@ -19,6 +19,15 @@ namespace {
 
 constexpr std::uint64_t kMost = 1'000'000;
 
+std::uint64_t address(TomlTable& table, const std::string& key) {
+    const std::string word = table.text(key);
+    char* end = nullptr;
+    const std::uint64_t value = std::strtoull(word.c_str(), &end, 16);
+    if (!word.starts_with("0x") || *end != '\0')
+        table.reject(key, fmt::format("\"{}\" is no address", word), "give it as \"0x...\"");
+    return value;
+}
+
 void read_conditions(TomlTable& table, HandlerPath& path) {
     if (table.has("kind")) {
         const std::string word = table.text("kind");
@@ -39,7 +48,8 @@ void read_conditions(TomlTable& table, HandlerPath& path) {
         const std::string word = table.text("region");
         path.region = addrspace::region_named(word);
         if (!path.region)
-            table.reject("region", fmt::format("there is no region {}", word), "for example \"kernel-linear\"");
+            table.reject("region", fmt::format("there is no region {}", word),
+                         "for example \"kernel-linear\"");
     }
     path.nested = table.truth_or("nested", false);
 }
@@ -47,7 +57,7 @@ void read_conditions(TomlTable& table, HandlerPath& path) {
 HandlerPath read_path(TomlDocument& document, const toml::table& node, std::size_t number) {
     TomlTable table(document, node, fmt::format("path[{}]", number),
                     {"name", "kind", "side", "large", "region", "nested", "instructions", "tables", "loads",
-                     "stores", "lines"});
+                     "stores", "lines", "address"});
     HandlerPath path;
     path.name = table.text("name");
     read_conditions(table, path);
@@ -65,6 +75,7 @@ HandlerPath read_path(TomlDocument& document, const toml::table& node, std::size
     path.loads = static_cast<std::uint32_t>(table.whole_or("loads", 0, kMost, 0));
     path.stores = static_cast<std::uint32_t>(table.whole_or("stores", 0, kMost, 0));
     path.lines = static_cast<std::uint32_t>(table.whole_or("lines", 0, kMost, 0));
+    if (path.lines > 0) path.address = address(table, "address");
     return path;
 }
 
@@ -90,7 +101,8 @@ const HandlerPath* Handler::nested() const {
 }
 
 bool Handler::needs_regions() const {
-    return std::any_of(paths.begin(), paths.end(), [](const HandlerPath& path) { return path.region.has_value(); });
+    return std::any_of(paths.begin(), paths.end(),
+                       [](const HandlerPath& path) { return path.region.has_value(); });
 }
 
 Result<Handler> parse_handler(const std::string& text, const std::string& file) {
@@ -105,13 +117,7 @@ Result<Handler> parse_handler(const std::string& text, const std::string& file) 
     handler.format = root.text("format");
     handler.entry = Cycles(root.whole("entry", 0, kMost));
     handler.exit = Cycles(root.whole("exit", 0, kMost));
-    if (root.has("virtual_table")) {
-        const std::string word = root.text("virtual_table");
-        char* end = nullptr;
-        handler.virtual_table = std::strtoull(word.c_str(), &end, 16);
-        if (!word.starts_with("0x") || *end != '\0')
-            root.reject("virtual_table", fmt::format("\"{}\" is no address", word), "give it as \"0x...\"");
-    }
+    if (root.has("virtual_table")) handler.virtual_table = address(root, "virtual_table");
     if (!document->error())
         if (const auto format = pagetable::find_format(handler.format); !format)
             root.reject("format", format.error().what, format.error().hint);
@@ -125,9 +131,10 @@ Result<Handler> parse_handler(const std::string& text, const std::string& file) 
             else
                 root.reject("path", "path is no list of tables", "write each path as [[path]]");
         // The last one must take whatever is left.
-        const bool total = std::any_of(handler.paths.begin(), handler.paths.end(), [](const HandlerPath& path) {
-            return !path.nested && !path.kind && !path.side && !path.large && !path.region;
-        });
+        const bool total =
+            std::any_of(handler.paths.begin(), handler.paths.end(), [](const HandlerPath& path) {
+                return !path.nested && !path.kind && !path.side && !path.large && !path.region;
+            });
         if (!total)
             root.reject("path", "no path takes every miss that the others do not",
                         "leave kind, side, large and region out of the last one");
@@ -163,12 +170,12 @@ Result<Handler> load_handler(const std::string& name_or_path) {
         if (path.empty()) {
             const std::vector<std::string> names = handler_names();
             const std::string guess = nearest(name_or_path, names);
-            return std::unexpected(
-                Error{.where = "",
-                      .what = fmt::format("there is no miss handler {}", name_or_path),
-                      .hint = guess.empty() ? fmt::format("there are {}", fmt::join(names, ", "))
-                                            : fmt::format("did you mean {}?", guess),
-                      .error_class = ErrorClass::kUsage});
+            return std::unexpected(Error{.where = "",
+                                         .what = fmt::format("there is no miss handler {}", name_or_path),
+                                         .hint = guess.empty()
+                                                     ? fmt::format("there are {}", fmt::join(names, ", "))
+                                                     : fmt::format("did you mean {}?", guess),
+                                         .error_class = ErrorClass::kUsage});
         }
     }
     auto text = read_text(path);

@@ -1,5 +1,5 @@
-// A software miss handler as a design: what each of its paths executes. machines/handlers/ holds those of real
-// kernels, counted from their source; docs/handlers.md describes the file.
+// A software miss handler as a design: what each of its paths executes. machines/handlers/ holds those of
+// real kernels, counted from their source; docs/handlers.md describes the file.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,10 @@ struct HandlerPath {
     bool nested = false;  // taken when the load of an entry through virtual memory misses, and then only
     std::uint32_t instructions = 0;
     TableLoads tables = TableLoads::kAll;
-    std::uint32_t loads = 0;   // besides those from tables: of saved registers
+    std::uint32_t loads = 0;  // besides those from tables: of saved registers
     std::uint32_t stores = 0;
-    std::uint32_t lines = 0;  // instruction-cache lines it runs through
+    std::uint32_t lines = 0;  // instruction-cache lines it runs through, from `address` on
+    std::uint64_t address = 0;
 };
 
 struct Handler {
@@ -42,8 +43,8 @@ struct Handler {
     std::string format;  // of the page table, as pagetable names it
     Cycles entry;        // of the exception
     Cycles exit;
-    // The last level is read through virtual memory, at this address plus the page number times the entry's size
-    // (sparc64's VPTE): the load itself takes an entry of the data TLB, and can miss.
+    // The last level is read through virtual memory, at this address plus the page number times the entry's
+    // size (sparc64's VPTE): the load itself takes an entry of the data TLB, and can miss.
     std::optional<std::uint64_t> virtual_table;
     std::vector<HandlerPath> paths;
     std::string file;

@@ -210,7 +210,8 @@ void read_walk(TomlTable& root, Machine& machine) {
             cached.entries = static_cast<std::uint32_t>(std::strtoul(number.c_str(), nullptr, 10));
             if (!known || cached.entries == 0 || cached.entries > 65536) {
                 std::string names;
-                for (const auto& level : levels) names += (names.empty() ? "" : ", ") + std::string(level.name);
+                for (const auto& level : levels)
+                    names += (names.empty() ? "" : ", ") + std::string(level.name);
                 table->reject("caches", fmt::format("\"{}\" is no walk cache of {}", word, walk.format),
                               fmt::format("write LEVEL:ENTRIES; its levels are {}", names));
                 return;
@@ -230,12 +231,13 @@ void read_cache(TomlTable& root, const std::string& key, std::optional<CacheDesc
     cache.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(parse_size(word), 1u << 30));
     cache.line = static_cast<std::uint32_t>(table->whole("line", 4, 4096));
     cache.ways = static_cast<std::uint32_t>(table->whole("ways", 1, 1024));
-    if (!std::has_single_bit(cache.line) || cache.bytes % (cache.line * cache.ways) != 0 || cache.bytes == 0 ||
-        !std::has_single_bit(cache.sets())) {
-        table->reject("bytes",
-                      fmt::format("{} of \"{}\" in lines of {} and {} ways do not make a power of two of sets",
-                                  key, word, cache.line, cache.ways),
-                      "check the three");
+    if (!std::has_single_bit(cache.line) || cache.bytes % (cache.line * cache.ways) != 0 ||
+        cache.bytes == 0 || !std::has_single_bit(cache.sets())) {
+        table->reject(
+            "bytes",
+            fmt::format("{} of \"{}\" in lines of {} and {} ways do not make a power of two of sets", key,
+                        word, cache.line, cache.ways),
+            "check the three");
         return;
     }
     cache.hit = Cycles(table->whole("hit", 0, 10'000));

@@ -75,11 +75,11 @@ struct Ledger {
     Counts misses;
     std::vector<LevelCounts> levels;
     std::vector<Pin> pins;
-    // Where costs are derived: what the handler's paths, or walks, did; and the misses that got the fixed cost
-    // because the page table's format has no such address.
+    // Where costs are derived: what the handler's paths, or walks, did; and the misses that got the fixed
+    // cost because the page table's format has no such address.
     std::vector<PathTotals> refill_paths;
     std::uint64_t fixed_refills = 0;
-    std::uint64_t table_bytes = 0;  // of page tables, at the end
+    std::uint64_t table_bytes = 0;       // of page tables, at the end
     std::array<Cycles, 2> refill{};      // by kind: what the misses cost
     std::array<Cycles, 2> later_hits{};  // what hits in later levels added
     // By kind, where the replay was asked for causes (explain/causes.h).

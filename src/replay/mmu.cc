@@ -144,7 +144,8 @@ void Mmu::one_by_one(const Segment& segment) {
             refill(segment, touch, id);
         else if (hit > 0)
             hit_cycles_[static_cast<std::size_t>(touch.kind)] =
-                hit_cycles_[static_cast<std::size_t>(touch.kind)] + plan_->machine.tlbs[stops[hit]->array].hit;
+                hit_cycles_[static_cast<std::size_t>(touch.kind)] +
+                plan_->machine.tlbs[stops[hit]->array].hit;
         // The later levels first: what they lose makes room in the earlier ones.
         for (std::uint32_t level = std::min(hit, levels - 1) + 1; level-- > 0;) {
             if (!stops[level]) continue;
@@ -284,10 +285,9 @@ void Mmu::load_entry(const Segment& segment, const Touch& touch, PageShift page)
     if (!at) return;
     const PageShift base = plan_->mapping.base();
     const machine::Routes::Stop stop = *plan_->routes.route(Kind::kData, base)[0];
-    const std::uint64_t key =
-        machine::key_of(at->value() >> plan_->routes.sizes()[stop.size].value() &
-                            ((std::uint64_t{1} << machine::kTagShift) - 1),
-                        machine::tag_of(touch.key), stop.size);
+    const std::uint64_t key = machine::key_of(at->value() >> plan_->routes.sizes()[stop.size].value() &
+                                                  ((std::uint64_t{1} << machine::kTagShift) - 1),
+                                              machine::tag_of(touch.key), stop.size);
     std::uint32_t missed = 0;
     ArrayTotals& totals = totals_[stop.array];
     ++totals.nested;

@@ -41,7 +41,7 @@ struct Segment {
     const recording::Batch* batch = nullptr;  // none at granularity page
     std::uint32_t begin = 0;
     std::uint32_t end = 0;
-    std::uint32_t accesses_end = 0;  // the first access of the batch that is not the segment's
+    std::uint32_t accesses_end = 0;       // the first access of the batch that is not the segment's
     std::uint64_t executions_before = 0;  // of all CPUs, before the batch
     std::uint64_t kernel_base = 0;
     const Touches* touches = nullptr;
@@ -159,7 +159,7 @@ class Mmu {
     bool same_keys_ = false;
     bool in_order_ = false;
     bool one_by_one_ = false;
-    std::unique_ptr<Refill> refill_;  // where costs are derived
+    std::unique_ptr<Refill> refill_;                   // where costs are derived
     std::vector<std::unique_ptr<machine::Tlb>> tlbs_;  // by array of the machine
     std::array<std::uint32_t, 2> first_{};             // split machines: the array of each kind
     std::vector<ArrayTotals> totals_;

@@ -18,8 +18,7 @@ constexpr std::uint64_t kTablesBytes = 0x2f000000;
 constexpr std::uint32_t kKernelTree = ~std::uint32_t{0};
 // Lines of physical memory, as against the program's virtual addresses of some tag.
 constexpr std::uint32_t kPhysical = 0;
-// Where the handlers' code and their save area are taken to lie: lines of their own, away from the tables.
-constexpr std::uint64_t kHandlerCode = 0x1000;
+// Where a handler's save area is taken to lie: a line away from the tables.
 constexpr std::uint64_t kSaveArea = 0x400;
 
 const pagetable::Format& format_of(const Plan& plan) {
@@ -151,7 +150,8 @@ Refill::Entries Refill::made(const Touch& touch, PageShift page, SpaceId owner) 
         const pagetable::Flags flags = pagetable::kRead | pagetable::kWrite | pagetable::kExecute |
                                        pagetable::kAccessed | pagetable::kDirty |
                                        (owner.value() == kKernelTree ? pagetable::kGlobal : pagetable::kUser);
-        if (tree->map(VirtAddr(address.value() & mask), frame, size->shift, flags) != pagetable::Status::kDone)
+        if (tree->map(VirtAddr(address.value() & mask), frame, size->shift, flags) !=
+            pagetable::Status::kDone)
             return entries;
     }
     const pagetable::Walk walk = tree->lookup(address);
@@ -193,7 +193,8 @@ std::uint64_t Refill::run(const machine::HandlerPath& path, std::size_t number, 
     const machine::Machine& machine = plan_->machine;
     PathTotals& totals = totals_[number];
     std::uint64_t cycles = handler_->entry.value() + handler_->exit.value();
-    cycles += static_cast<std::uint64_t>(std::llround(path.instructions * machine.clock.cycles_per_instruction));
+    cycles +=
+        static_cast<std::uint64_t>(std::llround(path.instructions * machine.clock.cycles_per_instruction));
     totals.instructions += path.instructions;
     cycles += load_tables(entries, first, last, totals);
     for (std::uint32_t n = 0; n < path.loads + path.stores; ++n) {
@@ -203,7 +204,7 @@ std::uint64_t Refill::run(const machine::HandlerPath& path, std::size_t number, 
         cycles += (hit ? machine.data_cache->hit : machine.data_cache->miss).value();
     }
     for (std::uint32_t n = 0; code_ && n < path.lines; ++n) {
-        const std::uint64_t line = kHandlerCode + number * 0x400 + n * machine.instruction_cache->line;
+        const std::uint64_t line = path.address + n * machine.instruction_cache->line;
         const bool hit = code_->touch(line, kPhysical);
         ++totals.lines;
         totals.line_misses += hit ? 0 : 1;
@@ -226,13 +227,12 @@ Cycles Refill::cost(const Touch& touch, PageShift page, SpaceId space) {
     const addrspace::Region region = handler_->needs_regions() && plan_->region_of
                                          ? plan_->region_of(segment_->recorded, address_of(touch))
                                          : addrspace::Region::kUnknown;
-    const machine::HandlerPath& path =
-        handler_->path(touch.kind, side, page > plan_->mapping.base(), region);
+    const machine::HandlerPath& path = handler_->path(touch.kind, side, page > plan_->mapping.base(), region);
     const std::size_t first = path.tables == machine::TableLoads::kAll    ? 0
                               : path.tables == machine::TableLoads::kLast ? entries->count - 1u
                                                                           : entries->count;
-    return Cycles(run(path, static_cast<std::size_t>(&path - handler_->paths.data()), *entries, first,
-                      entries->count));
+    return Cycles(
+        run(path, static_cast<std::size_t>(&path - handler_->paths.data()), *entries, first, entries->count));
 }
 
 Cycles Refill::nested_cost(const Touch& touch, PageShift page, SpaceId space) {

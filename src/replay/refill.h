@@ -1,14 +1,15 @@
-// What one miss costs when that is derived: the page's real table entries are loaded through a small cache, by
-// hardware that remembers upper entries or by a software handler that also runs instructions.
+// What one miss costs when that is derived: the page's real table entries are loaded through a small cache,
+// by hardware that remembers upper entries or by a software handler that also runs instructions.
 //
-// Problem: a cost per miss is the number everybody quotes and nobody can check; thread 1's 23 cycles leave the
-// handler out. Idea: keep page tables for the recorded spaces, filled as pages are first missed, so that a walk
-// has real addresses: neighbouring pages share lines of entries, and far ones do not. What the caches then hold
-// follows from the misses alone, or with sees_program from every reference in between. Rejected: a fixed
-// fraction of loads that miss, which is the number that was to be found.
+// Problem: a cost per miss is the number everybody quotes and nobody can check; thread 1's 23 cycles leave
+// the handler out. Idea: keep page tables for the recorded spaces, filled as pages are first missed, so that
+// a walk has real addresses: neighbouring pages share lines of entries, and far ones do not. What the caches
+// then hold follows from the misses alone, or with sees_program from every reference in between. Rejected: a
+// fixed fraction of loads that miss, which is the number that was to be found.
 //
-// What is made up: the frames of the pages themselves, as only the tables' addresses matter; and upper entries
-// of the kernel's half are in a tree of their own, where x86 copies the topmost level into every space.
+// What is made up: the frames of the pages themselves, as only the tables' addresses matter; and upper
+// entries of the kernel's half are in a tree of their own, where x86 copies the topmost level into every
+// space.
 #pragma once
 
 #include <array>
@@ -82,7 +83,8 @@ class Refill {
     const Entries* entries_of(const Touch& touch, PageShift page, SpaceId space);
     [[nodiscard]] Entries made(const Touch& touch, PageShift page, SpaceId space);
     void see_program(std::uint32_t block);
-    std::uint64_t load_tables(const Entries& entries, std::size_t first, std::size_t last, PathTotals& totals);
+    std::uint64_t load_tables(const Entries& entries, std::size_t first, std::size_t last,
+                              PathTotals& totals);
     std::uint64_t run(const machine::HandlerPath& path, std::size_t number, const Entries& entries,
                       std::size_t first, std::size_t last);
     Cycles hardware(const Touch& touch, const Entries& entries);

@@ -184,10 +184,10 @@ void causes_table(Text& text, const Ledger& ledger) {
 void fixed_cycles(Text& text, const Ledger& ledger, const Share& share) {
     const std::uint64_t hits = ledger.later_hits[0].value() + ledger.later_hits[1].value();
     const std::string later = hits == 0 ? "" : fmt::format(" + {} for hits in later levels", grouped(hits));
-    text.fact("cycles",
-              fmt::format("{} misses x {}{} = {}, {} at {}", grouped(ledger.misses.total()),
-                          ledger.machine.refill.cycles.value(), later, grouped(ledger.refill_cycles().value()),
-                          seconds(share.refill_seconds), megahertz(share.clock)));
+    text.fact("cycles", fmt::format("{} misses x {}{} = {}, {} at {}", grouped(ledger.misses.total()),
+                                    ledger.machine.refill.cycles.value(), later,
+                                    grouped(ledger.refill_cycles().value()), seconds(share.refill_seconds),
+                                    megahertz(share.clock)));
 }
 
 std::string each(std::uint64_t cycles, std::uint64_t times) {
@@ -208,18 +208,20 @@ void paths_table(Text& text, const Ledger& ledger) {
     if (ledger.refill_paths.empty()) return;
     const bool software = ledger.machine.refill.handler.has_value();
     if (software) text.fact("handler", ledger.machine.refill.handler->title);
-    text.row("refills by path", {"times", "cycles each", "table loads", "of them missed", "other misses"}, true);
+    text.row("refills by path", {"times", "cycles each", "table loads", "of them missed", "other misses"},
+             true);
     for (const replay::PathTotals& path : ledger.refill_paths) {
         if (path.times == 0) continue;
-        text.row(fmt::format("  {}", path.name),
-                 {grouped(path.times), each(path.cycles, path.times), each(path.table_loads, path.times),
-                  each(path.table_misses, path.times),
-                  each(path.other_misses + path.line_misses, path.times)});
+        text.row(
+            fmt::format("  {}", path.name),
+            {grouped(path.times), each(path.cycles, path.times), each(path.table_loads, path.times),
+             each(path.table_misses, path.times), each(path.other_misses + path.line_misses, path.times)});
     }
     if (ledger.fixed_refills > 0)
-        text.row("  no table for it", {grouped(ledger.fixed_refills),
-                                       fmt::format("{}", ledger.machine.refill.cycles.value())});
-    text.fact("tables", fmt::format("{} of page tables for the pages that missed", human_bytes(ledger.table_bytes)));
+        text.row("  no table for it",
+                 {grouped(ledger.fixed_refills), fmt::format("{}", ledger.machine.refill.cycles.value())});
+    text.fact("tables",
+              fmt::format("{} of page tables for the pages that missed", human_bytes(ledger.table_bytes)));
 }
 
 void costs(Text& text, const Replay& replay, const Ledger& ledger) {

@@ -79,7 +79,7 @@ void compare(const Trace& trace, const std::vector<Machine>& machines, const std
 
 TEST(Mmu, EqualsTheReferenceOnRandomMachinesAndRuns) {
     const std::uint64_t first = reference::seed();
-    for (std::uint64_t seed = first; seed < first + 3000; ++seed) {
+    for (std::uint64_t seed = first; seed < first + 1200; ++seed) {
         SCOPED_TRACE("TLBSCOPE_SEED=" + std::to_string(seed));
         machine::Random random(seed);
         const Trace trace = reference::random_trace(random);
