@@ -346,7 +346,7 @@ Command order_command() {
                     ->expected(1)
                     ->take_all();
                 app.add_option("--method", options->method,
-                               "as-linked, density, first-touch, pettis-hansen, c3-4k, c3, cdsort, temporal, "
+                               "as-linked, density, first-touch, pettis-hansen, c3-4k, c3, cdsort, temporal, partition, "
                                "search; all compares them")
                     ->type_name("NAME[,...]")
                     ->capture_default_str();

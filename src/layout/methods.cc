@@ -119,7 +119,7 @@ std::vector<Edge> directed(const Graph& graph) {
 }  // namespace
 
 Graph graph_of(const Image& image, const Units& units, std::span<const Trace* const> traces,
-               std::span<const double> weights) {
+               std::span<const double> weights, std::uint64_t reach) {
     Graph graph;
     std::vector<std::uint32_t> node_of(units.size(), kNoPiece);
     // First touches: recording after recording.
@@ -150,6 +150,7 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
     };
     std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, double> edges;
     explain::FlatMap<Pair, double> affinity;
+    std::uint32_t part = 0;
     for (std::size_t t = 0; t < traces.size(); ++t) {
         const Trace& trace = *traces[t];
         for (std::uint32_t piece = 0; piece < image.pieces.size(); ++piece) {
@@ -165,11 +166,21 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
             edges[{from, to, call.from_offset}] += weights[t] * static_cast<double>(call.count);
         }
         Recent recent(2 * trace.image_shift.bytes());
+        graph.parts.resize(graph.nodes.size());
+        std::uint64_t in_part = 0;
         const auto visit = [&](std::uint32_t element) {
             const Visit& v = trace.visits[element];
             if (v.piece == kNoPiece) return;
             const std::uint32_t node = node_of_piece(v.piece);
             if (node == kNoPiece) return;
+            if (auto& parts = graph.parts[node]; parts.empty() || parts.back() != part) {
+                if (in_part >= reach / 2) {
+                    in_part = 0;
+                    ++part;
+                }
+                parts.push_back(part);
+                in_part += graph.nodes[node].bytes;
+            }
             recent.visit(node, graph.nodes[node].bytes, [&](std::uint32_t other) {
                 affinity[{std::min(node, other), std::max(node, other)}] += weights[t];
             });
@@ -186,7 +197,11 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
                 }
             }
         };
-        for (const CpuTrace& cpu : trace.cpus) walk(walk, cpu.elements);
+        for (const CpuTrace& cpu : trace.cpus) {
+            walk(walk, cpu.elements);
+            ++part;
+            in_part = 0;
+        }
     }
     for (const auto& [key, count] : edges)
         graph.edges.push_back(
@@ -454,5 +469,90 @@ Order temporal(const Graph& graph, std::uint64_t page) {
     }
     return by_density_of_clusters(graph, std::move(clusters));
 }
+
+
+namespace {
+
+// Splits nodes in two halves of equal bytes so that few parts of the run use both, then each half again.
+class Partition {
+  public:
+    Partition(const Graph& graph, std::uint64_t page) : graph_(graph), page_(page) {
+        // More parts than this tell nothing new and cost time: every so many-th is kept.
+        constexpr std::uint32_t kMostParts = 8192;
+        std::uint32_t parts = 0;
+        for (const auto& list : graph.parts)
+            if (!list.empty()) parts = std::max(parts, list.back() + 1);
+        const std::uint32_t step = parts / kMostParts + 1;
+        uses_.resize(graph.nodes.size());
+        for (std::size_t node = 0; node < uses_.size(); ++node)
+            for (const std::uint32_t part : graph.parts[node])
+                if (part % step == 0) uses_[node].push_back(part / step);
+        left_.resize(parts / step + 1);
+        right_.resize(parts / step + 1);
+    }
+
+    Order order() {
+        std::vector<std::uint32_t> nodes(graph_.nodes.size());
+        std::iota(nodes.begin(), nodes.end(), 0U);
+        split(nodes, 0);
+        Order order;
+        for (const std::uint32_t node : nodes) order.push_back(graph_.nodes[node].unit);
+        return order;
+    }
+
+  private:
+    void split(std::span<std::uint32_t> nodes, int depth) {
+        std::uint64_t bytes = 0;
+        for (const std::uint32_t node : nodes) bytes += graph_.nodes[node].bytes;
+        if (nodes.size() < 2 || bytes <= page_ / 2 || depth > 24) return;
+        // The first half by bytes, in order of first touch.
+        std::sort(nodes.begin(), nodes.end());
+        std::size_t middle = 0;
+        for (std::uint64_t sum = 0; middle + 1 < nodes.size() && sum < bytes / 2; ++middle)
+            sum += graph_.nodes[nodes[middle]].bytes;
+        middle = std::max<std::size_t>(middle, 1);
+        constexpr int kRounds = 40;
+        for (int round = 0; round < kRounds; ++round)
+            if (!improve(nodes, middle)) break;
+        split(nodes.first(middle), depth + 1);
+        split(nodes.subspan(middle), depth + 1);
+    }
+
+    // A part used by `a` functions of one half and `b` of the other.
+    static double cost(double a, double b) { return -(a * std::log2(a + 1) + b * std::log2(b + 1)); }
+
+    bool improve(std::span<std::uint32_t> nodes, std::size_t middle) {
+        for (auto* side : {&left_, &right_}) std::fill(side->begin(), side->end(), 0U);
+        for (std::size_t i = 0; i < nodes.size(); ++i)
+            for (const std::uint32_t part : uses_[nodes[i]]) ++(i < middle ? left_ : right_)[part];
+        std::vector<std::pair<double, std::size_t>> gains[2];
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            double gain = 0;
+            const auto& here = i < middle ? left_ : right_;
+            const auto& there = i < middle ? right_ : left_;
+            for (const std::uint32_t part : uses_[nodes[i]])
+                gain += cost(here[part], there[part]) - cost(here[part] - 1.0, there[part] + 1.0);
+            gains[i < middle ? 0 : 1].emplace_back(-gain, i);
+        }
+        for (auto& list : gains) std::sort(list.begin(), list.end());
+        bool any = false;
+        for (std::size_t i = 0; i < std::min(gains[0].size(), gains[1].size()); ++i) {
+            if (gains[0][i].first + gains[1][i].first >= 0) break;
+            std::swap(nodes[gains[0][i].second], nodes[gains[1][i].second]);
+            any = true;
+        }
+        return any;
+    }
+
+    const Graph& graph_;
+    std::uint64_t page_;
+    std::vector<std::vector<std::uint32_t>> uses_;  // by node: parts
+    std::vector<std::uint32_t> left_;
+    std::vector<std::uint32_t> right_;
+};
+
+}  // namespace
+
+Order partition(const Graph& graph, std::uint64_t page) { return Partition(graph, page).order(); }
 
 }  // namespace tlbscope::layout

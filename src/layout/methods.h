@@ -38,11 +38,13 @@ struct Graph {
     // How often one was visited soon after the other, at the granularity of pages; both directions in one. By
     // a and b, a < b.
     std::vector<Edge> affinity;
+    // Parts of the run, each about as long as the array's entries last: by node the parts it was visited in, ascending.
+    std::vector<std::vector<std::uint32_t>> parts;
 };
 
-// `weights`: of each trace, how much its counts matter.
+// `weights`: of each trace, how much its counts matter. `reach`: bytes that the array's entries translate.
 [[nodiscard]] Graph graph_of(const Image& image, const Units& units, std::span<const Trace* const> traces,
-                             std::span<const double> weights);
+                             std::span<const double> weights, std::uint64_t reach);
 
 // Hottest first by references per byte. [the oldest rule there is]
 [[nodiscard]] Order by_density(const Graph& graph);
@@ -57,6 +59,10 @@ struct Graph {
 // The objective of LLVM's cdsort: closeness of calls to their targets, and expected misses of a small cache
 // of chains; greedy merging of the pair that gains most.
 [[nodiscard]] Order cdsort(const Graph& graph);
+// Balanced partitioning (Dhulipala and others, KDD 2016; for code: Lee and others, arXiv 2211.09285), but for parts of
+// the run that are as long as the array's entries last rather than for page faults at the start: functions used in the
+// same parts share pages. Halves are split again until they are smaller than a page.
+[[nodiscard]] Order partition(const Graph& graph, std::uint64_t page);
 // Temporal relations (Gloy and Smith, TOPLAS 1999) between functions that are visited within two pages' bytes
 // of each other, clustered greedily into pages of `page` bytes; pages then follow each other by the relations
 // between them.

@@ -12,7 +12,7 @@ namespace tlbscope::layout {
 namespace {
 
 constexpr std::array<std::string_view, kMethods> kNames{
-    "as-linked", "density", "first-touch", "pettis-hansen", "c3-4k", "c3", "cdsort", "temporal", "search"};
+    "as-linked", "density", "first-touch", "pettis-hansen", "c3-4k", "c3", "cdsort", "temporal", "partition", "search"};
 constexpr std::uint64_t kPageCap = 4096;
 constexpr std::uint64_t kWideCap = 1 << 20;
 
@@ -32,6 +32,8 @@ Order order_of(Method method, const Graph& graph, std::uint64_t page) {
             return cdsort(graph);
         case Method::kTemporal:
             return temporal(graph, page);
+        case Method::kPartition:
+            return partition(graph, page);
         case Method::kAsLinked:
         case Method::kSearch:
             break;
@@ -129,7 +131,8 @@ Result<Ordering> make_ordering(const Image& image, const Units& units, Linker li
             "build with -ffunction-sections and link again; or without building again, if it was linked with "
             "-Wl,--emit-relocs, let BOLT move its functions: --format bolt");
     }
-    ordering.graph = graph_of(image, units, traces, weights);
+    ordering.graph = graph_of(image, units, traces, weights,
+        std::uint64_t{machine.tlb(traces[0]->kind).geometry.entries} << traces[0]->image_shift.value());
     std::vector<std::unique_ptr<Judge>> judges;
     for (unsigned i = 0; i < std::max(options.threads, 1U); ++i)
         judges.push_back(std::make_unique<Judge>(image, units, linker, machine,

@@ -30,9 +30,10 @@ enum class Method : std::uint8_t {
     kC3,
     kCdsort,
     kTemporal,
+    kPartition,
     kSearch,
 };
-inline constexpr std::size_t kMethods = 9;
+inline constexpr std::size_t kMethods = 10;
 [[nodiscard]] std::string_view name_of(Method method);
 [[nodiscard]] std::optional<Method> method_named(std::string_view name);
 

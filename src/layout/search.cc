@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t kCandidates = 16;     // judged between two decisions
 constexpr std::size_t kRecentUnits = 8;     // that could have shared a page with what missed
-constexpr std::uint64_t kRelateEvery = 12;  // taken moves after which pairs are counted anew
+constexpr std::uint64_t kRelateEvery = 64;  // decisions after which pairs are counted anew
+constexpr std::uint64_t kRelateCost = 4;    // replays that counting them takes as long as
 
 struct Pair {
     std::uint32_t a = 0;
@@ -75,24 +76,21 @@ class Search {
     SearchResult run() {
         SearchResult result;
         double cost = judges_[0]->cost(best_);
-        std::uint64_t spent = judges_[0]->elements();
         const std::uint64_t each = std::max<std::uint64_t>(judges_[0]->elements(), 1);
+        std::uint64_t spent = each;
         std::uint64_t since_relate = kRelateEvery;
-        std::uint64_t rounds_without = 0;
         while (best_.size() > 1 && spent + each * kCandidates <= options_.budget) {
-            if (options_.progress &&
-                !options_.progress(static_cast<double>(spent) / static_cast<double>(options_.budget), cost)) {
+            const double share = static_cast<double>(spent) / static_cast<double>(options_.budget);
+            if (options_.progress && !options_.progress(share, cost)) {
                 result.stopped = true;
                 break;
             }
-            if (since_relate >= kRelateEvery || rounds_without >= 200) {
-                relate();
-                spent += each * 4;  // counting pairs takes about so much longer than a replay
+            if (since_relate >= kRelateEvery) {
+                relate(best_);
+                spent += each * kRelateCost;
                 since_relate = 0;
-                rounds_without = 0;
             }
-            for (std::size_t i = 0; i < best_.size(); ++i)
-                position_[best_[i]] = static_cast<std::uint32_t>(i);
+            for (std::size_t i = 0; i < best_.size(); ++i) position_[best_[i]] = static_cast<std::uint32_t>(i);
             for (Order& candidate : candidates_) {
                 candidate = best_;
                 change(candidate);
@@ -100,16 +98,12 @@ class Search {
             judge_all();
             spent += each * kCandidates;
             result.tried += kCandidates;
-            const std::size_t least =
-                static_cast<std::size_t>(std::min_element(costs_.begin(), costs_.end()) - costs_.begin());
-            ++rounds_without;
+            ++since_relate;
+            const auto least = static_cast<std::size_t>(std::min_element(costs_.begin(), costs_.end()) -
+                                                        costs_.begin());
             // An equal cost is taken as well: it moves on over plateaus.
             if (costs_[least] > cost) continue;
-            if (costs_[least] < cost) {
-                ++result.taken;
-                ++since_relate;
-                rounds_without = 0;
-            }
+            result.taken += costs_[least] < cost ? 1 : 0;
             best_.swap(candidates_[least]);
             cost = costs_[least];
         }
@@ -119,9 +113,9 @@ class Search {
     }
 
   private:
-    void relate() {
+    void relate(const Order& order) {
         explain::FlatMap<Pair, double> sums;
-        judges_[0]->relate(best_, [&](std::uint32_t missed, std::uint32_t other, double weight) {
+        judges_[0]->relate(order, [&](std::uint32_t missed, std::uint32_t other, double weight) {
             sums[{missed, other}] += weight;
         });
         std::vector<std::pair<Pair, double>> pairs;
@@ -135,44 +129,76 @@ class Search {
     // Functions from `at` on that lie together, by a random length that is mostly short.
     [[nodiscard]] std::size_t length_from(std::size_t at) {
         std::size_t length = 1;
-        while (length < 64 && random_.below(3) == 0)
-            length += 1 + random_.below(static_cast<std::uint32_t>(length));
+        while (length < 64 && random_.below(3) == 0) length += 1 + random_.below(static_cast<std::uint32_t>(length));
         return std::min(length, best_.size() - at);
+    }
+
+    // What lies at `at` changes places with as many bytes from `to` on: no page boundary but theirs moves far.
+    void exchange(Order& order, std::size_t at, std::size_t to) {
+        std::size_t length = length_from(at);
+        if (at < to)
+            length = std::min(length, to - at);
+        std::uint64_t bytes = 0;
+        for (std::size_t i = at; i < at + length; ++i) bytes += units_[order[i]].bytes;
+        const std::size_t limit = to < at ? at : order.size();
+        std::size_t count = 0;
+        std::uint64_t other = 0;
+        while (to + count < limit && other < bytes) {
+            const std::uint64_t next = units_[order[to + count]].bytes;
+            if (count > 0 && other + next > bytes && other + next - bytes > bytes - other) break;
+            other += next;
+            ++count;
+        }
+        if (count == 0) return;
+        const std::size_t first = std::min(at, to);
+        const std::size_t first_length = at < to ? length : count;
+        const std::size_t second = std::max(at, to);
+        const std::size_t second_length = at < to ? count : length;
+        const auto begin = order.begin() + static_cast<std::ptrdiff_t>(first);
+        const auto middle = order.begin() + static_cast<std::ptrdiff_t>(second);
+        const auto end = middle + static_cast<std::ptrdiff_t>(second_length);
+        // A M B -> B M A
+        std::rotate(begin, middle, end);
+        std::rotate(begin + static_cast<std::ptrdiff_t>(second_length),
+                    begin + static_cast<std::ptrdiff_t>(second_length + first_length), end);
+    }
+
+    // Near `at`, at most a page or so away.
+    [[nodiscard]] std::size_t near(std::size_t at) {
+        const std::size_t reach = 1 + random_.below(12);
+        return random_.below(2) == 0 ? at - std::min(at, reach) : std::min(at + reach, best_.size() - 1);
     }
 
     void change(Order& order) {
         const auto size = static_cast<std::uint32_t>(order.size());
-        const std::uint32_t kind = random_.below(10);
-        if (kind < 6 && !pairs_.empty()) {
+        const std::uint32_t kind = random_.below(20);
+        if (kind < 14 && !pairs_.empty()) {
             const Pair pair = pairs_.draw(random_);
             // Either one goes to the other.
             const bool turned = random_.below(3) == 0;
-            std::size_t first = position_[turned ? pair.b : pair.a];
+            const std::size_t at = position_[turned ? pair.b : pair.a];
             const std::size_t target = position_[turned ? pair.a : pair.b];
-            const std::size_t count = length_from(first);
-            if (target >= first && target < first + count) return;
-            std::size_t to = target + random_.below(2);
-            if (to > first) to -= std::min(count, to - first);
-            move_chunk(order, first, count, std::min<std::size_t>(to, order.size() - count));
-        } else if (kind < 8) {
-            // Two of about the same size change places: no boundary in between moves far.
-            const std::size_t a = random_.below(size);
-            std::size_t b = random_.below(size);
-            for (int tries = 0; tries < 8; ++tries) {
-                const std::size_t other = random_.below(size);
-                const auto apart = [&](std::size_t x) {
-                    const std::uint64_t p = units_[order[a]].bytes;
-                    const std::uint64_t q = units_[order[x]].bytes;
-                    return p > q ? p - q : q - p;
-                };
-                if (other != a && apart(other) < apart(b)) b = other;
+            if (kind < 9) {
+                const std::size_t to = near(target);
+                if (to != at) exchange(order, at, to);
+                return;
             }
-            std::swap(order[a], order[b]);
+            const std::size_t count = length_from(at);
+            if (target >= at && target < at + count) return;
+            std::size_t to = target + random_.below(2);
+            if (to > at) to -= std::min(count, to - at);
+            move_chunk(order, at, count, std::min<std::size_t>(to, order.size() - count));
+        } else if (kind < 17) {
+            const std::size_t at = random_.below(size);
+            const std::size_t to = random_.below(2) == 0 ? near(at) : random_.below(size);
+            if (to != at) exchange(order, at, to);
         } else {
             const std::size_t first = random_.below(size);
             const std::size_t count = length_from(first);
-            move_chunk(order, first, count,
-                       random_.below(static_cast<std::uint32_t>(order.size() - count + 1)));
+            const std::size_t room = order.size() - count;
+            const std::size_t to =
+                random_.below(2) == 0 ? std::min(near(first), room) : random_.below(static_cast<std::uint32_t>(room + 1));
+            move_chunk(order, first, count, to);
         }
     }
 
