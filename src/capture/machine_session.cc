@@ -177,6 +177,8 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     else if (!run.tells_flushed_page)
         metadata.not_recorded.emplace_back(
             "which page an invalidation was for (a kernel of scripts/build-ppc32-kernel tells)");
+    if (options.granularity == recording::Granularity::kNone)
+        metadata.not_recorded.emplace_back("references (--granularity none)");
     if (run.limit_reached)
         metadata.not_recorded.push_back(
             fmt::format("everything after the first {} references (--max-refs)", options.most_references));
