@@ -57,10 +57,11 @@ std::string identifiers_text(std::uint32_t count) {
 
 std::string invalidation_text(const Machine& machine) {
     const machine::InvalidationRules& rules = machine.invalidation;
+    // Only of machines that have reserved entries, or have a rule of their own about them.
     const bool reserves =
-        std::any_of(machine.tlbs.begin(), machine.tlbs.end(), [](const machine::TlbDescription& tlb) {
-            return tlb.geometry.sets() == 1 && tlb.geometry.replacement != machine::Replacement::kTreePlru;
-        });
+        rules.page_kills_reserved || !rules.all_spares_reserved ||
+        std::any_of(machine.tlbs.begin(), machine.tlbs.end(),
+                    [](const machine::TlbDescription& tlb) { return tlb.geometry.reserved > 0; });
     std::string text = rules.page_matches_any_asid
                            ? "of a page: its entries whatever their identifier"
                            : "of a page: its entries with the current identifier, and global ones";
