@@ -472,7 +472,6 @@ Order temporal(const Graph& graph, std::uint64_t page) {
     return by_density_of_clusters(graph, std::move(clusters));
 }
 
-
 namespace {
 
 // Splits nodes in two halves of equal bytes so that few parts of the run use both, then each half again.

@@ -42,8 +42,8 @@ struct Graph {
     // How often one was visited soon after the other, at the granularity of pages; both directions in one. By
     // a and b, a < b.
     std::vector<Edge> affinity;
-    // The run in parts, each about as long as a share of the array's entries lasts (kPartShares): by share and node the
-    // parts it was visited in, ascending.
+    // The run in parts, each about as long as a share of the array's entries lasts (kPartShares): by share
+    // and node the parts it was visited in, ascending.
     std::array<std::vector<std::vector<std::uint32_t>>, 3> parts;
 };
 
@@ -64,9 +64,10 @@ struct Graph {
 // The objective of LLVM's cdsort: closeness of calls to their targets, and expected misses of a small cache
 // of chains; greedy merging of the pair that gains most.
 [[nodiscard]] Order cdsort(const Graph& graph);
-// Balanced partitioning (Dhulipala and others, KDD 2016; for code: Lee and others, arXiv 2211.09285), but for parts of
-// the run that are as long as the array's entries last rather than for page faults at the start: functions used in the
-// same parts share pages. `share`: of kPartShares. Halves are split again until they are smaller than a page.
+// Balanced partitioning (Dhulipala and others, KDD 2016; for code: Lee and others, arXiv 2211.09285), but for
+// parts of the run that are as long as the array's entries last rather than for page faults at the start:
+// functions used in the same parts share pages. `share`: of kPartShares. Halves are split again until they
+// are smaller than a page.
 [[nodiscard]] Order partition(const Graph& graph, std::uint64_t page, std::size_t share);
 // Temporal relations (Gloy and Smith, TOPLAS 1999) between functions that are visited within two pages' bytes
 // of each other, clustered greedily into pages of `page` bytes; pages then follow each other by the relations

@@ -12,7 +12,8 @@ namespace tlbscope::layout {
 namespace {
 
 constexpr std::array<std::string_view, kMethods> kNames{
-    "as-linked", "density", "first-touch", "pettis-hansen", "c3-4k", "c3", "cdsort", "temporal", "partition", "search"};
+    "as-linked", "density", "first-touch", "pettis-hansen", "c3-4k",
+    "c3",        "cdsort",  "temporal",    "partition",     "search"};
 constexpr std::uint64_t kPageCap = 4096;
 constexpr std::uint64_t kWideCap = 1 << 20;
 
@@ -133,7 +134,8 @@ Result<Ordering> make_ordering(const Image& image, const Units& units, Linker li
             "build with -ffunction-sections and link again; or without building again, if it was linked with "
             "-Wl,--emit-relocs, let BOLT move its functions: --format bolt");
     }
-    ordering.graph = graph_of(image, units, traces, weights,
+    ordering.graph = graph_of(
+        image, units, traces, weights,
         std::uint64_t{machine.tlb(traces[0]->kind).geometry.entries} << traces[0]->image_shift.value());
     std::vector<std::unique_ptr<Judge>> judges;
     for (unsigned i = 0; i < std::max(options.threads, 1U); ++i)
@@ -167,8 +169,10 @@ Result<Ordering> make_ordering(const Image& image, const Units& units, Linker li
         for (std::size_t variant = 0; variant < variants_of(method); ++variant) {
             MethodResult tried;
             tried.method = method;
-            tried.order = order_of(method, ordering.graph, std::uint64_t{1} << traces[0]->image_shift.value(), variant);
-            tried.cost = method == Method::kAsLinked ? judges[0]->cost_as_linked() : judges[0]->cost(tried.order);
+            tried.order =
+                order_of(method, ordering.graph, std::uint64_t{1} << traces[0]->image_shift.value(), variant);
+            tried.cost =
+                method == Method::kAsLinked ? judges[0]->cost_as_linked() : judges[0]->cost(tried.order);
             tried.trained.assign(judges[0]->misses().begin(), judges[0]->misses().end());
             if (variant == 0 || tried.cost < result.cost) result = std::move(tried);
         }
