@@ -154,8 +154,8 @@ Result<tables::Costs> costs_of(const Options& options, const pagetable::Format& 
     for (const std::string& change : options.costs) {
         const std::size_t equals = change.find('=');
         const std::string key = change.substr(0, equals);
-        const std::optional<double> value =
-            equals == std::string::npos ? std::nullopt : parse_scaled(change.substr(equals + 1));
+        const double value =
+            equals == std::string::npos ? -1 : parse_scaled(change.substr(equals + 1)).value_or(-1);
         std::uint64_t* const field = key == "entry"      ? &costs.entry
                                      : key == "fetch"    ? &costs.fetch
                                      : key == "store"    ? &costs.store
@@ -163,11 +163,11 @@ Result<tables::Costs> costs_of(const Options& options, const pagetable::Format& 
                                      : key == "allocate" ? &costs.allocate
                                      : key == "cached"   ? &costs.cached
                                                          : nullptr;
-        if (field == nullptr || !value || *value < 0 || *value > 1e6)
+        if (field == nullptr || value < 0 || value > 1e6)
             return usage_error(
                 fmt::format("--cost {} is no cost in cycles", change),
                 "the costs are entry, fetch, store, clear, allocate and cached, for example --cost fetch=40");
-        *field = static_cast<std::uint64_t>(*value);
+        *field = static_cast<std::uint64_t>(value);
         costs.source = "--cost, and: " + costs.source;
     }
     return costs;
