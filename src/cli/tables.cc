@@ -400,6 +400,11 @@ Result<Exit> run(const Options& options, Console& console) {
         if (!made) return std::unexpected(made.error());
         ledgers = std::move(*made);
     }
+    if (ledgers.front().implied != 0)
+        events->notes.push_back(
+            fmt::format("{} faults lay where nothing is known to be mapped, from before the events began: a "
+                        "page each",
+                        grouped(ledgers.front().implied)));
     const Report report{options, *events, **format, *cache, *costs, ledgers};
     const std::string text = *options.output == Format::kJson  ? as_json(report)
                              : *options.output == Format::kCsv ? as_csv(report)

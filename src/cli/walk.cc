@@ -243,8 +243,8 @@ Result<Exit> run(const Options& options, Console& console) {
         return usage_error(
             options.all ? "--all lists everything, so it takes no address" : "there is no address to walk",
             "give addresses, or --all");
-    if (!options.bdi2000.empty() && format.levels.size() < 2)
-        return usage_error("--bdi2000 is a convention of PowerPC debuggers", "use --root");
+    if (!options.bdi2000.empty() && !format.name.starts_with("mpc8xx"))
+        return usage_error("--bdi2000 is a convention for the 8xx's tables", "use --root");
     std::vector<std::uint64_t> addresses;
     for (const std::string& text : options.addresses) {
         const auto address = hexadecimal("address", text);

@@ -231,7 +231,7 @@ Result<std::unique_ptr<Image>> open_kdump(File file) {
     };
     const std::uint64_t sub_blocks = field(2);
     const std::uint64_t bitmap_blocks = field(3);
-    if (bitmap_blocks == 0 || bitmap_blocks % 2 != 0 || bitmap_blocks * block > std::uint64_t{1} << 32 ||
+    if (bitmap_blocks == 0 || bitmap_blocks % 2 != 0 || bitmap_blocks * block > layout.file().size() ||
         sub_blocks > 1 << 20)
         return damaged("the kdump header has impossible sizes");
     const auto half = static_cast<std::size_t>(bitmap_blocks / 2 * block);

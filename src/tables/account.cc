@@ -78,6 +78,7 @@ Result<Ledger> counted(const Events& events, const pagetable::Format& format, co
     pagetable::Arena arena(kArenaBase, kArenaBytes);
     Meter meter(arena, kArenaBase, kArenaBytes, options.cache);
     Life<Meter> life(format, strategy, events.cpus, false, meter, arena);
+    life.imply(events.imply);
     std::uint64_t since = 0;
     for (const MemoryEvent& event : events.events) {
         const Accesses before = meter.counts();
@@ -102,6 +103,7 @@ Result<Ledger> counted(const Events& events, const pagetable::Format& format, co
     ledger.most_of_a_process = life.most_bytes_of_a_process();
     ledger.processes = life.processes_seen();
     ledger.problems = life.problems();
+    ledger.implied = life.implied();
     ledger.cycles = cycles_of(ledger, options.costs);
     life.end();
     if (const std::string mistake = life.mistake(); !mistake.empty()) return wrong(strategy, mistake);
@@ -118,6 +120,7 @@ Result<Times> timed(const Events& events, const pagetable::Format& format, const
     pagetable::Arena arena(kArenaBase, kArenaBytes);
     LiveMeter meter(arena, kArenaBase, kArenaBytes);
     Life<LiveMeter> life(format, strategy, events.cpus, true, meter, arena);
+    life.imply(events.imply);
     for (const MemoryEvent& event : events.events) life.apply(event);
     const Times times = life.times();
     life.end();

@@ -41,6 +41,7 @@ struct Ledger {
     std::uint64_t after_cached_bytes = 0;         // of these, on the lists
     std::uint64_t most_of_a_process = 0;          // bytes of tables
     std::uint64_t processes = 0;
+    std::uint64_t implied = 0;  // pages that a fault alone told of
     std::uint64_t cycles = 0;
     import::Problems problems;
     std::optional<Timing> timing;

@@ -18,6 +18,8 @@ struct Events {
     std::vector<MemoryEvent> events;
     std::vector<std::string> notes;
     std::uint32_t cpus = 1;
+    bool imply =
+        false;  // the source began in the middle: a fault outside every known range has a page of its own
     std::uint64_t rounds = 0;  // built-in workloads: repetitions, for figures per round
 };
 

@@ -60,6 +60,10 @@ class Life {
     Life& operator=(const Life&) = delete;
     ~Life() { end(); }
 
+    // A fault where nothing is known to be mapped maps its page, instead of being left out.
+    void imply(bool whether) { imply_ = whether; }
+    [[nodiscard]] std::uint64_t implied() const { return implied_; }
+
     void apply(const MemoryEvent& event);
     // Ends every process that still runs, and empties the caches.
     void end() {
@@ -137,6 +141,8 @@ class Life {
     std::unordered_map<std::uint32_t, bool> ended_;
     import::Problems problems_;
     Times times_;
+    bool imply_ = false;
+    std::uint64_t implied_ = 0;
     std::uint64_t frames_ = 0;
     std::uint64_t peak_ = 0;
     std::uint64_t most_of_a_process_ = 0;

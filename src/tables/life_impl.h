@@ -223,7 +223,15 @@ void Life<SomeMeter>::fault(Space& space, const MemoryEvent& event) {
         note("a range beyond the end of the format's user addresses", event);
         return;
     }
-    const auto area = space.areas.find(address);
+    auto area = space.areas.find(address);
+    if (!area && imply_) {
+        // The page was there before its source began to tell.
+        const std::uint64_t start = address & ~std::uint64_t{4095};
+        area =
+            addrspace::Area{.start = start, .end = start + 4096, .protection = kProtectRead | kProtectWrite};
+        space.areas.map(*area);
+        ++implied_;
+    }
     if (!area) {
         note("a fault where nothing is mapped", event);
         return;

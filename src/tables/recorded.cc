@@ -9,6 +9,7 @@
 
 #include "core/numbers.h"
 #include "recording/batch.h"
+#include "recording/kernel_events.h"
 
 namespace tlbscope::tables {
 
@@ -76,8 +77,7 @@ class Collector {
             for (; accesses != 0; --accesses) touch(cpu, batch.addresses[at++]);
         }
     }
-    // Which space a CPU ran when the recording of it began is the first chunk's business; spaces are few, so
-    // start at 0.
+    // Chunks come in the order of their tickets, so each CPU's switches of space are met in order.
     Result<void> references() {
         if (recording_.metadata().granularity == recording::Granularity::kPage) {
             for (std::size_t chunk = 0; chunk < recording_.chunks().size(); ++chunk) {
@@ -129,12 +129,32 @@ class Collector {
     std::uint32_t last_process_ = 0;
 };
 
+// What the kernel told itself (record --events): maps, unmaps, forks, faults as they happened.
+Result<void> kernel_events(const Recording& recording, Events& events) {
+    recording::KernelEventReader reader(recording);
+    for (;;) {
+        auto event = reader.next();
+        if (!event) return std::unexpected(event.error());
+        if (!*event) break;
+        if (const auto* memory = std::get_if<MemoryEvent>(&**event)) events.events.push_back(*memory);
+    }
+    if (recording.metadata().lost_kernel_events != 0)
+        events.notes.push_back(fmt::format("the guest's kernel lost {} events",
+                                           grouped(recording.metadata().lost_kernel_events)));
+    return {};
+}
+
 }  // namespace
 
 Result<Events> recorded_events(const Recording& recording) {
     Events made;
     made.name = recording.path().string();
     made.cpus = std::max<std::uint32_t>(recording.metadata().cpus, 1);
+    if (recording.metadata().kernel_events) {
+        if (auto done = kernel_events(recording, made); !done) return std::unexpected(done.error());
+        made.imply = true;
+        return made;
+    }
     Collector collector(recording, made);
     collector.maps();
     if (auto done = collector.references(); !done) return std::unexpected(done.error());
