@@ -400,6 +400,12 @@ Result<Exit> run(const Options& options, Console& console) {
         if (!made) return std::unexpected(made.error());
         ledgers = std::move(*made);
     }
+#ifndef NDEBUG
+    if (options.timed)
+        events->notes.push_back(
+            "this is a build with assertions: it looks through every cached table that it hands out, so "
+            "times with caches mean nothing");
+#endif
     if (ledgers.front().implied != 0)
         events->notes.push_back(
             fmt::format("{} faults lay where nothing is known to be mapped, from before the events began: a "
