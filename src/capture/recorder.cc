@@ -262,7 +262,7 @@ Result<RecordOutcome> record(
             request.metadata.invalidations[i] += control.invalidations[i].load();
         for (std::size_t i = 0; i < request.metadata.barriers.size(); ++i)
             request.metadata.barriers[i] += control.barriers[i].load();
-        request.metadata.cpus = std::max(1U, collector.cpus());
+        request.metadata.cpus = std::max(request.metadata.cpus, collector.cpus());
         if (auto written = packer.finish(); !written) {
             writer->keep_partial();
             Error error = written.error();

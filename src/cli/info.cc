@@ -102,7 +102,8 @@ nlohmann::json event_json(const recording::Metadata& m, const KernelEventCounts&
             {"tlbiel", counts.tlbiel},
             {"local", local},
             {"global", global},
-            {"flush_reasons", counts.flush_reasons}};
+            {"flush_reasons", counts.flush_reasons},
+            {"flushed_bytes", counts.flushed_bytes}};
 }
 
 std::string text(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
