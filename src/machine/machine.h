@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "machine/flush_costs.h"
 #include "machine/tlb.h"
 
 namespace tlbscope::machine {
@@ -49,6 +50,8 @@ struct Machine {
     } refill;
 
     std::vector<TlbDescription> tlbs;  // one for instructions, one for data
+
+    FlushCosts flush;
 
     std::vector<std::string> changes;  // --set arguments, in order
     std::string file;                  // where it was read from

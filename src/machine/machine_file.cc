@@ -89,7 +89,7 @@ void read_tlbs(TomlDocument& document, TomlTable& root, Machine& machine) {
 Machine read_machine(TomlDocument& document) {
     Machine machine;
     TomlTable root(document, document.root(), "",
-                   {"name", "title", "source", "address_bits", "clock", "pages", "asid", "tlb", "refill"});
+                   {"name", "title", "source", "address_bits", "clock", "pages", "asid", "tlb", "refill", "flush"});
     machine.name = root.text("name");
     machine.title = root.text("title");
     machine.source = root.text("source");
@@ -125,6 +125,7 @@ Machine read_machine(TomlDocument& document) {
         machine.refill.cycles = Cycles(refill->whole("cycles", 0, 1'000'000));
         machine.refill.source = refill->text("source");
     }
+    machine.flush = read_flush_costs(root);
     machine.file = document.file();
     return machine;
 }
