@@ -36,7 +36,7 @@ class Flusher {
     void forget(SpaceId space);
 
     [[nodiscard]] const Account& account() const { return account_; }
-    [[nodiscard]] Account& account() { return account_; }
+    [[nodiscard]] const FlushSizes& sizes() const { return sizes_; }
     // Every operation is shown to it; it must outlive the flusher.
     void show(Hardware* hardware) { hardware_ = hardware; }
     [[nodiscard]] virtual std::unique_ptr<Flusher> clone() const = 0;
@@ -74,6 +74,7 @@ class Flusher {
     [[nodiscard]] Tally& tally() { return account_.of(reason_); }
 
     Account account_;
+    FlushSizes sizes_;
     std::vector<Cpu> cpus_;
     Hardware* hardware_ = nullptr;
     Reason reason_ = Reason::kUnmap;  // of the request being served

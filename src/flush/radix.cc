@@ -202,10 +202,17 @@ void Radix::flush_range(const Request& request, std::uint64_t start, std::uint64
     const bool local_ceiling = way == How::kLocal && (rules_.local_ceiling || rules_.today);
     const std::uint64_t ceiling = local_ceiling ? rules_.local_ceiling_pages : rules_.ceiling;
     const std::uint64_t pages = pages_of(start, end, rules_.page_bytes);
+    sizes_.add(pages, way == How::kGlobal);
     if (pages > ceiling)
         flush_pid(request, way, walk_cache);
     else
         flush_pages(request, way, start, end, walk_cache, rules_.batch_barriers || rules_.today, second);
+}
+
+void Radix::flush_space_for_range(const Request& request, std::uint64_t start, std::uint64_t end) {
+    const How way = how(request, false);
+    sizes_.add(pages_of(start, end, rules_.page_bytes), way == How::kGlobal);
+    flush_pid(request, way, false);
 }
 
 void Radix::do_request(const Request& request) {
@@ -217,7 +224,7 @@ void Radix::do_request(const Request& request) {
             if (request.reason == Reason::kProtect && !rules_.today) {
                 if (request.wide_end <= request.wide_start) break;
                 if (!rules_.range_flush)
-                    flush_pid(request, how(request, false), false);
+                    flush_space_for_range(request, request.wide_start, request.wide_end);
                 else
                     flush_range(request, request.wide_start, request.wide_end, true, false);
                 return;
@@ -229,7 +236,9 @@ void Radix::do_request(const Request& request) {
                 return;
             }
             if (request.freed_tables && !rules_.tables_by_range && !rules_.today) {
-                flush_pid(request, how(request, false), true);
+                const How way = how(request, false);
+                sizes_.add(pages_of(request.start, request.end, page), way == How::kGlobal);
+                flush_pid(request, way, true);
                 return;
             }
             flush_range(request, request.start, request.end, false, request.freed_tables);
@@ -237,7 +246,7 @@ void Radix::do_request(const Request& request) {
         case RequestKind::kRange:
             if (request.end <= request.start) break;
             if (!rules_.range_flush && !rules_.today)
-                flush_pid(request, how(request, false), false);
+                flush_space_for_range(request, request.start, request.end);
             else
                 flush_range(request, request.start, request.end, true, false);
             return;

@@ -49,6 +49,7 @@ class Radix : public Flusher {
                      bool batched, bool second);
     void flush_range(const Request& request, std::uint64_t start, std::uint64_t end, bool second,
                      bool walk_cache);
+    void flush_space_for_range(const Request& request, std::uint64_t start, std::uint64_t end);
     void fix_up(std::uint64_t times, TlbScope erat);
     void barriers(How how, std::uint64_t pairs, const Request& request);
     [[nodiscard]] CpuSet executing(How how, const Request& request) const;

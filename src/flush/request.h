@@ -103,6 +103,16 @@ struct Tally {
     friend bool operator==(const Tally&, const Tally&) = default;
 };
 
+// How many pages the flushes had that could go by page or by space: the ground on which a ceiling is chosen.
+struct FlushSizes {
+    static constexpr std::size_t kLargest = 1024;  // the last counts this many and more
+    std::array<std::uint64_t, kLargest + 1> local{};
+    std::array<std::uint64_t, kLargest + 1> global{};  // that concern other CPUs too
+    void add(std::uint64_t pages, bool others) {
+        ++(others ? global : local)[pages < kLargest ? pages : kLargest];
+    }
+};
+
 struct Account {
     std::array<Tally, kReasons> by_reason{};
     [[nodiscard]] Tally& of(Reason reason) { return by_reason[static_cast<std::size_t>(reason)]; }

@@ -60,9 +60,10 @@ void Riscv::do_request(const Request& request) {
         return;
     }
     const std::uint64_t pages = (end - start + rules_.page_bytes - 1) / rules_.page_bytes;
-    full = full || pages > rules_.ceiling;
     CpuSet others = mask;
     others.remove(request.cpu);
+    if (!full && !only_here) sizes_.add(pages, !others.empty());
+    full = full || pages > rules_.ceiling;
     interrupt(others);
     // sfence.vma with an address orders the walk of leaf entries only; a freed table needs the whole ASID,
     // which the kernel gets by freeing tables after a grace period and flushing here [R]: modelled as

@@ -170,8 +170,10 @@ void X86::do_request(const Request& request) {
         case RequestKind::kInstalled:
             return;
     }
-    full = full || (what.end - what.start + rules_.page_bytes - 1) / rules_.page_bytes > rules_.ceiling;
+    const std::uint64_t pages = (what.end - what.start + rules_.page_bytes - 1) / rules_.page_bytes;
     Mm& mm = spaces_[request.space.value()];
+    if (!full) sizes_.add(pages, mm.mask.count() > (mm.mask.has(request.cpu) ? 1U : 0U));
+    full = full || pages > rules_.ceiling;
     if (mm.global_asid) {
         broadcast(what, full);
         return;

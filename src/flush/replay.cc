@@ -1,0 +1,67 @@
+#include "flush/replay.h"
+
+#include <algorithm>
+
+namespace tlbscope::flush {
+
+Replay::Replay(std::vector<PolicyOnMachine> policies, const ReplayOptions& options)
+    : policies_(std::move(policies)), options_(options) {
+    assumptions_.page = options.page.value_or(PageShift(12));
+    for (const PolicyOnMachine& each : policies_)
+        flushers_.push_back(make_flusher(each.policy, each.machine, assumptions_.page));
+}
+
+Replay::~Replay() = default;
+
+void Replay::decide() {
+    const auto any = [&](auto&& test) { return std::any_of(first_.begin(), first_.end(), test); };
+    assumptions_.faults = options_.faults.value_or(
+        any([](const MemoryEvent& event) { return event.kind == MemoryEventKind::kFault; }));
+    assumptions_.cpus_known = !options_.cpus && any([](const MemoryEvent& event) {
+        return event.cpu != 0 || event.kind == MemoryEventKind::kSwitch;
+    });
+    assumptions_.cpus = options_.cpus.value_or(1);
+    manager_ = std::make_unique<MemoryManager>(assumptions_, *this);
+    for (const MemoryEvent& event : first_) manager_->event(event);
+    first_ = {};
+}
+
+void Replay::event(const MemoryEvent& event) {
+    ++events_;
+    if (manager_) return manager_->event(event);
+    first_.push_back(event);
+    if (first_.size() == kLookAhead) decide();
+}
+
+void Replay::finish() {
+    if (!manager_) decide();
+}
+
+void Replay::switched(std::uint32_t cpu, std::optional<SpaceId> space) {
+    for (const auto& flusher : flushers_) flusher->switch_to(cpu, space);
+}
+
+void Replay::requested(const Request& request) {
+    for (const auto& flusher : flushers_) flusher->request(request);
+}
+
+void Replay::ended(SpaceId space) {
+    for (const auto& flusher : flushers_) flusher->forget(space);
+}
+
+std::vector<Replay::Result> Replay::results() const {
+    std::vector<Result> all;
+    for (std::size_t i = 0; i < policies_.size(); ++i)
+        all.push_back(
+            {.policy = &policies_[i], .account = &flushers_[i]->account(), .sizes = &flushers_[i]->sizes()});
+    return all;
+}
+
+std::uint64_t Replay::spaces() const { return manager_ ? manager_->spaces() : 0; }
+std::uint32_t Replay::cpus() const { return manager_ ? manager_->cpus() : 0; }
+std::uint64_t Replay::copies() const { return manager_ ? manager_->copies() : 0; }
+std::vector<std::string> Replay::notes() const {
+    return manager_ ? manager_->notes() : std::vector<std::string>{};
+}
+
+}  // namespace tlbscope::flush
