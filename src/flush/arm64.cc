@@ -52,7 +52,7 @@ void Arm64::do_request(const Request& request) {
             return;
     }
     const std::uint64_t pages = (end - start + rules_.page_bytes - 1) / rules_.page_bytes;
-    if (!full) sizes_.add(pages, true);
+    if (!full) sizes_.add(pages, true, request.resident);
     full = full || (rules_.range ? pages >= rules_.most_range_pages : pages >= rules_.most_operations);
     const bool by_range = rules_.range && pages > 1;
     Operation operation{.scope = full         ? TlbScope::kPid

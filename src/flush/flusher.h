@@ -37,6 +37,8 @@ class Flusher {
 
     [[nodiscard]] const Account& account() const { return account_; }
     [[nodiscard]] const FlushSizes& sizes() const { return sizes_; }
+    // Translations that one CPU's TLB holds.
+    void set_entries(std::uint64_t entries) { sizes_.most = entries; }
     // Every operation is shown to it; it must outlive the flusher.
     void show(Hardware* hardware) { hardware_ = hardware; }
     [[nodiscard]] virtual std::unique_ptr<Flusher> clone() const = 0;

@@ -65,7 +65,12 @@ void MemoryManager::run(std::uint32_t cpu, std::uint32_t process) {
 }
 
 Request MemoryManager::request_of(const Mm& mm, std::uint32_t cpu, RequestKind kind, Reason reason) const {
-    return {.kind = kind, .reason = reason, .space = mm.id, .cpu = cpu, .users = mm.users};
+    return {.kind = kind,
+            .reason = reason,
+            .space = mm.id,
+            .cpu = cpu,
+            .users = mm.users,
+            .resident = mm.space->pages()};
 }
 
 template <class Change>

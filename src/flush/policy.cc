@@ -68,7 +68,9 @@ Result<std::vector<Policy>> policies_named(const std::string& names) {
     return chosen;
 }
 
-std::unique_ptr<Flusher> make_flusher(const Policy& policy, const machine::Machine& machine, PageShift page) {
+namespace {
+
+std::unique_ptr<Flusher> make_rules(const Policy& policy, const machine::Machine& machine, PageShift page) {
     const machine::FlushCosts& numbers = machine.flush;
     if (policy.family == "x86") {
         X86Rules rules{.ceiling = numbers.ceiling,
@@ -104,6 +106,14 @@ std::unique_ptr<Flusher> make_flusher(const Policy& policy, const machine::Machi
     // The errata were found after the series.
     if (policy.name == "today") rules.fixups = numbers.fixups;
     return std::make_unique<Radix>(rules);
+}
+
+}  // namespace
+
+std::unique_ptr<Flusher> make_flusher(const Policy& policy, const machine::Machine& machine, PageShift page) {
+    auto flusher = make_rules(policy, machine, page);
+    flusher->set_entries(machine.flush.entries);
+    return flusher;
 }
 
 machine::Duration Cost::total() const {

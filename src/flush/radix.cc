@@ -202,7 +202,7 @@ void Radix::flush_range(const Request& request, std::uint64_t start, std::uint64
     const bool local_ceiling = way == How::kLocal && (rules_.local_ceiling || rules_.today);
     const std::uint64_t ceiling = local_ceiling ? rules_.local_ceiling_pages : rules_.ceiling;
     const std::uint64_t pages = pages_of(start, end, rules_.page_bytes);
-    sizes_.add(pages, way == How::kGlobal);
+    sizes_.add(pages, way == How::kGlobal, request.resident);
     if (pages > ceiling)
         flush_pid(request, way, walk_cache);
     else
@@ -211,7 +211,7 @@ void Radix::flush_range(const Request& request, std::uint64_t start, std::uint64
 
 void Radix::flush_space_for_range(const Request& request, std::uint64_t start, std::uint64_t end) {
     const How way = how(request, false);
-    sizes_.add(pages_of(start, end, rules_.page_bytes), way == How::kGlobal);
+    sizes_.add(pages_of(start, end, rules_.page_bytes), way == How::kGlobal, request.resident);
     flush_pid(request, way, false);
 }
 
@@ -237,7 +237,7 @@ void Radix::do_request(const Request& request) {
             }
             if (request.freed_tables && !rules_.tables_by_range && !rules_.today) {
                 const How way = how(request, false);
-                sizes_.add(pages_of(request.start, request.end, page), way == How::kGlobal);
+                sizes_.add(pages_of(request.start, request.end, page), way == How::kGlobal, request.resident);
                 flush_pid(request, way, true);
                 return;
             }

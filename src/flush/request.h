@@ -55,6 +55,7 @@ struct Request {
     std::uint64_t end = 0;         // equal to start: none were
     std::uint64_t wide_start = 0;  // what a kernel before 5.19 flushed for mprotect: the whole range
     std::uint64_t wide_end = 0;
+    std::uint64_t resident = 0;  // pages of the space that have an entry
 };
 
 // One flush that the hardware is told, between two barriers.
@@ -108,8 +109,14 @@ struct FlushSizes {
     static constexpr std::size_t kLargest = 1024;  // the last counts this many and more
     std::array<std::uint64_t, kLargest + 1> local{};
     std::array<std::uint64_t, kLargest + 1> global{};  // that concern other CPUs too
-    void add(std::uint64_t pages, bool others) {
+    std::uint64_t requests = 0;
+    std::uint64_t resident =
+        0;  // pages with an entry in the space, summed over the requests, each counted up
+    std::uint64_t most = ~std::uint64_t{0};  // to what a TLB holds
+    void add(std::uint64_t pages, bool others, std::uint64_t in_space) {
         ++(others ? global : local)[pages < kLargest ? pages : kLargest];
+        ++requests;
+        resident += in_space < most ? in_space : most;
     }
 };
 

@@ -62,7 +62,7 @@ void Riscv::do_request(const Request& request) {
     const std::uint64_t pages = (end - start + rules_.page_bytes - 1) / rules_.page_bytes;
     CpuSet others = mask;
     others.remove(request.cpu);
-    if (!full && !only_here) sizes_.add(pages, !others.empty());
+    if (!full && !only_here) sizes_.add(pages, !others.empty(), request.resident);
     full = full || pages > rules_.ceiling;
     interrupt(others);
     // sfence.vma with an address orders the walk of leaf entries only; a freed table needs the whole ASID,

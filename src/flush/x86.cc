@@ -172,7 +172,7 @@ void X86::do_request(const Request& request) {
     }
     const std::uint64_t pages = (what.end - what.start + rules_.page_bytes - 1) / rules_.page_bytes;
     Mm& mm = spaces_[request.space.value()];
-    if (!full) sizes_.add(pages, mm.mask.count() > (mm.mask.has(request.cpu) ? 1U : 0U));
+    if (!full) sizes_.add(pages, mm.mask.count() > (mm.mask.has(request.cpu) ? 1U : 0U), request.resident);
     full = full || pages > rules_.ceiling;
     if (mm.global_asid) {
         broadcast(what, full);

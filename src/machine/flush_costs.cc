@@ -29,6 +29,7 @@ FlushCosts read_flush_costs(TomlTable& root) {
                                       "pid_instructions",
                                       "fixups",
                                       "pages_at_once",
+                                      "entries",
                                       "local_ns",
                                       "local_error_ns",
                                       "local_pid_ns",
@@ -57,6 +58,7 @@ FlushCosts read_flush_costs(TomlTable& root) {
     costs.pid_instructions = flush->whole_or("pid_instructions", 1, 65536, 1);
     costs.fixups = flush->whole_or("fixups", 0, 2, 0);
     costs.pages_at_once = flush->whole_or("pages_at_once", 1, 65536, 1);
+    costs.entries = flush->whole("entries", 1, 1 << 20);
     // What an architecture does not have costs nothing: no broadcast, no barriers, no interrupts.
     costs.local = read_or(*flush, "local", {});
     costs.local_pid = read_or(*flush, "local_pid", costs.local);

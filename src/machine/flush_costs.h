@@ -23,6 +23,7 @@ struct FlushCosts {
     std::uint64_t pid_instructions = 1;  // that a local flush of a whole space takes (radix: sets of the TLB)
     std::uint64_t fixups = 0;            // instructions that errata add to each global flush (radix)
     std::uint64_t pages_at_once = 1;     // most pages one global instruction names (INVLPGB)
+    std::uint64_t entries = 0;  // translations that a CPU holds, all levels: what a flush can drop at most
 
     Duration local;           // one instruction that names a page, for this CPU
     Duration local_pid;       // one that names a space

@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "flush/tlbie.h"
+#include "core/tlbie.h"
 
 namespace tlbscope::import {
 
@@ -283,12 +283,12 @@ bool Tracepoints::fault(const TraceLine& line) {
 
 bool Tracepoints::tlb(const TraceLine& line) {
     if (line.event == "tlbie") {
-        const auto operands = flush::parse_tlbie(line.payload);
+        const auto operands = parse_tlbie(line.payload);
         if (!operands) {
             problems_.add("a tlbie without its operands", line.number);
             return true;
         }
-        TlbOperation operation = flush::operation_of(*operands);
+        TlbOperation operation = operation_of(*operands);
         operation.cpu = line.cpu;
         operation.time = line.time;
         operation.position = line.number;

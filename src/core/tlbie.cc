@@ -1,4 +1,4 @@
-#include "flush/tlbie.h"
+#include "core/tlbie.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/numbers.h"
 
-namespace tlbscope::flush {
+namespace tlbscope {
 
 namespace {
 
@@ -156,4 +156,4 @@ TlbieOperands tlbie_pid(std::uint64_t pid, std::uint64_t set, std::uint64_t ric,
         .lpid = 0, .local = local, .rb = 0x400 | set << 12, .rs = pid << 32, .ric = ric, .prs = 1, .r = 1};
 }
 
-}  // namespace tlbscope::flush
+}  // namespace tlbscope

@@ -7,7 +7,7 @@
 
 #include "core/tlb_operation.h"
 
-namespace tlbscope::flush {
+namespace tlbscope {
 
 // What the operands say, in the fields of a TlbOperation; cpu, time and position are the caller's.
 [[nodiscard]] TlbOperation operation_of(const TlbieOperands& operands);
@@ -23,4 +23,4 @@ namespace tlbscope::flush {
                                        bool local);
 [[nodiscard]] TlbieOperands tlbie_pid(std::uint64_t pid, std::uint64_t set, std::uint64_t ric, bool local);
 
-}  // namespace tlbscope::flush
+}  // namespace tlbscope
