@@ -227,13 +227,17 @@ void MemoryManager::exec(const MemoryEvent& event, std::uint32_t cpu) {
     const auto found = processes_.find(event.process);
     std::shared_ptr<Mm> old = found == processes_.end() ? nullptr : found->second.mm;
     const std::uint32_t threads = found == processes_.end() ? 0 : found->second.threads;
+    // sched_exec: an exec is where the scheduler moves a process cheaply, still in its old space.
+    if (!assumptions_.cpus_known && assumptions_.cpus > 1) {
+        cpu = next_cpu_++ % assumptions_.cpus;
+        placed_[event.thread != 0 ? event.thread : event.process] = cpu;
+        cpus_seen_ = std::max(cpus_seen_, cpu + 1);
+        if (cpu >= running_.size()) running_.resize(cpu + 1);
+        if (old) run(cpu, event.process);
+    }
     Process& process = processes_[event.process];
     process.mm = fresh_space(true);
     process.threads = 1;
-    // sched_exec: an exec is where the scheduler moves a process cheaply.
-    if (!assumptions_.cpus_known && assumptions_.cpus > 1) {
-        placed_[event.thread != 0 ? event.thread : event.process] = next_cpu_++ % assumptions_.cpus;
-    }
     run(cpu, event.process);
     if (old) {
         // The other threads are gone (de_thread).
