@@ -9,7 +9,7 @@
  * runs, would put their own misses in the account.
  *
  * Configuration, from the folder /.tlbscope of the initramfs: argv and environment (each string ended by a
- * zero), program (path to execute), cwd.
+ * zero), program (path to execute), cwd; events, if the kernel's tracing is wanted (trace.h).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -38,6 +38,7 @@
 #include "capture/guest/messages.h"
 #include "channel.h"
 #include "tlbscope/mark.h"
+#include "trace.h"
 
 #define FOLDER "/.tlbscope"
 /* A file system of its own, where messages fit when the command has filled the root. */
@@ -205,10 +206,11 @@ static void send_vdso(void) {
 }
 
 static void send_machine(int cpus) {
-    unsigned char hello[12];
+    unsigned char hello[16];
     put32(hello, kProtocolVersion);
     put32(hello + 4, (uint32_t)sysconf(_SC_PAGESIZE));
     put32(hello + 8, (uint32_t)cpus);
+    put32(hello + 12, __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
     channel_message(kMessageHello, hello, sizeof hello);
 
     struct utsname u;
@@ -221,7 +223,7 @@ static void send_machine(int cpus) {
         proc_value("/proc/cpuinfo", "cpu", text, sizeof text))
         send_text(kMessageCpu, text);
     send_file(kMessageNotes, "/sys/kernel/notes");
-    send_file(kMessageModules, "/proc/modules");
+    if (access("/proc/modules", F_OK) == 0) send_file(kMessageModules, "/proc/modules");
     send_vdso();
 }
 
@@ -351,7 +353,8 @@ static void arm(void) {
     for (int i = 0; i < 64; ++i) sched_yield();
 }
 
-static void child(const char* program, char** argv, char** environment, volatile int* exec_error) {
+static void child(const char* program, char** argv, char** environment, volatile int* exec_error,
+                  int events) {
     int in = open("/dev/null", O_RDONLY);
     int out = open(OUTPUT "/stdout", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
     int err = open(OUTPUT "/stderr", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
@@ -359,7 +362,14 @@ static void child(const char* program, char** argv, char** environment, volatile
         *exec_error = errno;
         _exit(127);
     }
-    for (int fd = 3; fd < 64; ++fd) close(fd);
+    for (int fd = 3; fd < 64; ++fd)
+        if (fcntl(fd, F_GETFD) == 0) close(fd); /* others close with exec */
+    if (events) {
+        /* Trace and recording are to begin at the same point, so nobody else may run there: the parent's
+         * faults on pages it shares with this child are over when it sleeps. */
+        usleep(20000);
+        trace_begin();
+    }
     TLBSCOPE_MARK(kMarkBegin);
     execve(program, argv, environment);
     *exec_error = errno;
@@ -392,14 +402,17 @@ int main(void) {
         mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (exec_error == MAP_FAILED) give_up("no memory for", "the command");
     *exec_error = 0;
+    const int events = access(FOLDER "/events", F_OK) == 0;
     perf_open(cpus);
+    if (events) trace_prepare(cpus, warn);
     send_tasks();
     arm();
     perf_switch(cpus, PERF_EVENT_IOC_ENABLE);
+    if (events) trace_start();
 
     pid_t pid = fork();
     if (pid < 0) give_up("cannot fork for", program);
-    if (pid == 0) child(program, argv, environment, exec_error);
+    if (pid == 0) child(program, argv, environment, exec_error, events);
     int status = 0;
     for (;;) {
         int one = 0;
@@ -408,6 +421,7 @@ int main(void) {
         status = one;
         break;
     }
+    if (events) trace_end();
     TLBSCOPE_MARK(kMarkEnd);
     perf_switch(cpus, PERF_EVENT_IOC_DISABLE);
     kill(-1, SIGKILL);
@@ -418,6 +432,7 @@ int main(void) {
     else
         send32(kMessageStatus, (uint32_t)status);
     perf_send(cpus);
+    if (events) trace_send(cpus);
     send_output(kMessageStdout, OUTPUT "/stdout");
     send_output(kMessageStderr, OUTPUT "/stderr");
     finish();

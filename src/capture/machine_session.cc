@@ -3,10 +3,13 @@
 #include <chrono>
 #include <sstream>
 
+#include "capture/guest/architecture.h"
 #include "capture/guest/failure.h"
 #include "capture/guest/guest.h"
 #include "capture/guest/places.h"
 #include "capture/guest/report.h"
+#include "capture/guest/trace.h"
+#include "capture/qemu.h"
 #include "capture/session.h"
 
 namespace tlbscope::capture {
@@ -15,12 +18,6 @@ namespace {
 
 // Above any boot that will still succeed: five seconds here, twenty on a busy machine.
 constexpr std::chrono::seconds kBootPatience{180};
-
-// First kernel-side address, by QEMU's target name.
-std::uint64_t kernel_base(const std::string& target) {
-    if (target == "x86_64") return 0xffff800000000000;  // Documentation/arch/x86/x86_64/mm.rst
-    return 0xc000000000000000;
-}
 
 // The kernel's text symbols, for the few that the recorder itself needs.
 class KernelSymbols {
@@ -75,6 +72,7 @@ Result<WindowPoint> kernel_point(const KernelSymbols& symbols, const std::string
 // What the session learns while the guest runs.
 struct Conversation {
     const RecordOptions& options;
+    const Architecture& architecture;
     const PreparedGuest& guest;
     GuestReport report;
     bool configured = false;
@@ -84,9 +82,15 @@ struct Conversation {
         if (configured || !report.facts().has_all_kallsyms) return {};
         configured = true;
         const KernelSymbols symbols(report.facts().kallsyms);
-        const auto range = symbols.find("__switch_to_asm");
+        const auto range = symbols.find(std::string(architecture.switch_function));
         control.switch_start = range.start;
         control.switch_end = range.end;
+        if (architecture.name == "ppc32") {
+            const auto page = symbols.find("__tlbil_va");
+            control.flush_page_start = page.start;
+            control.flush_page_end = page.end;
+            control.flush_all = symbols.find("_tlbil_all").start;
+        }
         const auto resolve = [&](const std::string& name) { return kernel_point(symbols, name); };
         auto from = parse_point("--from", options.from, resolve);
         if (!from) return std::unexpected(from.error());
@@ -120,18 +124,23 @@ struct Conversation {
     [[nodiscard]] Error failure(GuestState state) const {
         state.report_started = report.units() != 0;
         state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-        state.memory_mib = static_cast<std::uint32_t>(options.memory_mib);
+        state.memory_mib = guest.memory_mib;
+        state.architecture = architecture.name;
+        state.qemu = qemu_package(architecture.qemu);
         if (const auto words = read_text(guest.folder.path() / "qemu.log"); words) state.qemu_errors = *words;
         const auto console = read_text(guest.console_log);
         return guest_failure(console ? *console : "", report.facts(), state);
     }
 };
 
-GuestRequest guest_request(const RecordOptions& options) {
+GuestRequest guest_request(const RecordOptions& options, const Architecture& architecture) {
     GuestRequest request{.command = options.command,
                          .with = options.with,
+                         .architecture = &architecture,
                          .memory_mib = static_cast<std::uint32_t>(options.memory_mib),
-                         .cpus = options.cpus};
+                         .cpus = options.cpus,
+                         .events = options.events,
+                         .root = options.root};
     if (!options.kernel.empty()) request.kernel = options.kernel;
     std::istringstream words(options.kernel_arguments);
     for (std::string word; words >> word;) request.kernel_arguments.push_back(word);
@@ -146,6 +155,7 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     metadata.kernel = facts.release + " " + facts.version;
     metadata.kernel_command_line = facts.command_line;
     metadata.kernel_build_id = facts.build_id;
+    metadata.page_bytes = facts.page_size;
     metadata.outcome = outcome(facts);
     if (run.limit_reached && !facts.done) metadata.outcome = "was stopped after enough references";
     if (run.interrupted) metadata.outcome = "was interrupted";
@@ -161,8 +171,12 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     add(talk.guest.notes);
     metadata.not_recorded.emplace_back(
         "physical pages of instruction fetches (this plugin interface gives data only)");
-    metadata.not_recorded.emplace_back(
-        "operands of invalidating instructions (this plugin interface reads no registers)");
+    if (talk.architecture.name != "ppc32")
+        metadata.not_recorded.emplace_back(
+            "operands of invalidating instructions (this plugin interface reads no registers)");
+    else if (!run.tells_flushed_page)
+        metadata.not_recorded.emplace_back(
+            "which page an invalidation was for (a kernel of scripts/build-ppc32-kernel tells)");
     if (run.limit_reached)
         metadata.not_recorded.push_back(
             fmt::format("everything after the first {} references (--max-refs)", options.most_references));
@@ -170,12 +184,57 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
         metadata.not_recorded.emplace_back("the exact interleaving of the CPUs: they are ordered by buffers");
 }
 
+// What the kernel itself told, as chunks of the recording.
+Result<void> add_kernel_events(const Conversation& talk, recording::Writer& writer,
+                               recording::Metadata& metadata) {
+    const GuestFacts& facts = talk.report.facts();
+    metadata.kernel_events = true;
+    metadata.lost_kernel_events = facts.trace_lost;
+    recording::KernelEventEncoder encoder;
+    std::uint32_t cpu = 0;
+    std::uint32_t number = 0;
+    const auto close = [&]() -> Result<void> {
+        if (encoder.empty()) return {};
+        return writer.add_kernel_events(cpu, number++, encoder.take());
+    };
+    const auto read =
+        read_trace(facts, talk.architecture.name == "x86_64",
+                   [&](std::uint32_t of_cpu, const recording::KernelEvent& event) -> Result<void> {
+                       if (of_cpu != cpu || encoder.full())
+                           if (auto done = close(); !done) return done;
+                       if (of_cpu != cpu) number = 0;
+                       cpu = of_cpu;
+                       encoder.add(event);
+                       return {};
+                   });
+    if (!read) return std::unexpected(read.error());
+    if (auto done = close(); !done) return done;
+    if (!read->has_begin)
+        metadata.not_recorded.emplace_back(
+            "the kernel's events: its trace has no mark of the command's start");
+    else if (!read->has_end)
+        metadata.not_recorded.emplace_back(
+            "where the kernel's events end: its trace has no mark of the command's end");
+    if (facts.trace_lost != 0)
+        metadata.not_recorded.push_back(fmt::format(
+            "{} of the kernel's events, for which its buffers had no room (more --memory gives them more)",
+            facts.trace_lost));
+    return {};
+}
+
 }  // namespace
 
 Result<Session> record_machine(const RecordOptions& options) {
-    auto guest = prepare_guest(guest_request(options));
+    const auto architecture = find_architecture(options.guest);
+    if (!architecture) return std::unexpected(architecture.error());
+    auto guest = prepare_guest(guest_request(options, **architecture));
     if (!guest) return std::unexpected(guest.error());
-    Conversation talk{.options = options, .guest = *guest};
+    if (options.events && (*architecture)->big_endian)
+        return std::unexpected(
+            Error{"", fmt::format("--events: the kernel of {} guests has no tracing", options.guest),
+                  "use --guest ppc64le or x86_64", ErrorClass::kUsage});
+    Session session;
+    Conversation talk{.options = options, .architecture = **architecture, .guest = *guest};
 
     RecordRequest request{.qemu_arguments = guest->qemu,
                           .output = options.output,
@@ -196,7 +255,7 @@ Result<Session> record_machine(const RecordOptions& options) {
     metadata.command = options.command;
     metadata.target = guest->target;
     metadata.system = true;
-    metadata.kernel_base = kernel_base(guest->target);
+    metadata.kernel_base = (*architecture)->kernel_base;
     metadata.qemu_version = guest->qemu_version;
     metadata.cpu_model = guest->cpu_model;
     metadata.kernel_command_line = guest->kernel_command_line;
@@ -206,12 +265,17 @@ Result<Session> record_machine(const RecordOptions& options) {
     request.on_channel = [&](Control& control, std::span<const std::uint16_t> units) {
         return talk.hear(control, units);
     };
+    if (options.events)
+        request.more = [&](recording::Writer& writer, recording::Metadata& m) -> Result<void> {
+            auto added = add_kernel_events(talk, writer, m);
+            session.metadata = m;
+            return added;
+        };
     request.vdso = [&] { return talk.report.facts().vdso; };
     request.on_tick = [&](const Control& control, const recording::Totals& totals) {
         return talk.tick(control, totals);
     };
 
-    Session session;
     auto outcome =
         record(request, [&](const RecordOutcome& run, recording::Metadata& m) -> Result<std::string> {
             const GuestFacts& facts = talk.report.facts();

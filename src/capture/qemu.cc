@@ -18,10 +18,12 @@ namespace tlbscope::capture {
 
 Result<std::filesystem::path> find_qemu(const std::string& name) {
     if (const auto found = find_program(name)) return *found;
-    std::string package = "qemu-user";
-    if (name.starts_with("qemu-system-"))
-        package = name == "qemu-system-x86_64" ? "qemu-system-x86" : "qemu-system-ppc";
-    return fail(name, "this QEMU is not installed", "install it: apt install " + package);
+    return fail(name, "this QEMU is not installed", "install it: apt install " + qemu_package(name));
+}
+
+std::string qemu_package(std::string_view name) {
+    if (!name.starts_with("qemu-system-")) return "qemu-user";
+    return name == "qemu-system-x86_64" ? "qemu-system-x86" : "qemu-system-ppc";
 }
 
 std::string qemu_version(const std::filesystem::path& qemu) {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -13,6 +14,9 @@ namespace tlbscope::capture {
 
 // The full path of a QEMU program ("qemu-ppc"), or an error that names the Debian package to install.
 Result<std::filesystem::path> find_qemu(const std::string& name);
+
+// The Debian package it is in.
+[[nodiscard]] std::string qemu_package(std::string_view name);
 
 // "7.2.22" as `--version` prints it; empty when it prints something else.
 [[nodiscard]] std::string qemu_version(const std::filesystem::path& qemu);

@@ -271,6 +271,7 @@ Result<RecordOutcome> record(
     if (guest_error) return std::unexpected(*guest_error);
 
     outcome.exited = control.exited.load() != 0;
+    outcome.tells_flushed_page = control.tells_flushed_page.load() != 0;
     outcome.forks = control.forks.load();
     outcome.execs = control.execs.load();
     outcome.window_opened = control.phase.load() != Phase::kWaiting;
@@ -301,6 +302,8 @@ Result<RecordOutcome> record(
         if (auto added = writer->add_kernel_symbols(*symbols); !added) return std::unexpected(added.error());
     if (const std::string image = request.vdso ? request.vdso() : std::string{}; !image.empty())
         if (auto added = writer->add_vdso(image); !added) return std::unexpected(added.error());
+    if (request.more)
+        if (auto added = request.more(*writer, metadata); !added) return std::unexpected(added.error());
     if (auto finished = writer->finish(metadata); !finished) return std::unexpected(finished.error());
     return outcome;
 }

@@ -32,6 +32,9 @@ struct RecordRequest {
     std::function<Result<bool>(Control& control, std::span<const std::uint16_t> units)> on_channel;
     // Whole machines, may be empty: the vDSO's image, asked for once the guest has ended.
     std::function<std::string()> vdso;
+    // Whole machines, may be empty: adds further chunks and says in the metadata what they are, once the
+    // guest has ended.
+    std::function<Result<void>(recording::Writer&, recording::Metadata&)> more;
     // Called several times a second; an error ends the run.
     std::function<Result<void>(const Control& control, const recording::Totals&)> on_tick;
 };
@@ -46,7 +49,8 @@ struct RecordOutcome {
     bool window_closed = false;
     std::uint32_t forks = 0;
     std::uint32_t execs = 0;
-    bool exited = false;  // QEMU came to its own end
+    bool exited = false;              // QEMU came to its own end
+    bool tells_flushed_page = false;  // a ppc32 kernel's invalidations carry their operand
     recording::Totals totals;
     std::vector<std::uint64_t> space_tasks;
     std::vector<CpuSwitches> switches;  // by CPU

@@ -24,8 +24,11 @@ struct RecordOptions {
     std::string library_prefix;  // QEMU's -L; empty: the cross compiler's, if there is one
 
     // Whole machines.
+    std::string guest = "x86_64";  // kind of guest, see guest/architecture.h
     std::uint32_t cpus = 1;
-    std::uint64_t memory_mib = 512;
+    std::uint64_t memory_mib = 0;             // 0: what is usual for the kind
+    std::filesystem::path root;               // its contents lie at the guest's root; empty: none
+    bool events = false;                      // enable the kernel's tracing and bring its events home
     std::filesystem::path kernel;             // empty: the distribution's
     std::string kernel_arguments;             // put behind our own
     std::vector<std::filesystem::path> with;  // files and folders to pack besides

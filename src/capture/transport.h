@@ -19,7 +19,7 @@
 
 namespace tlbscope::capture {
 
-inline constexpr std::uint32_t kTransportVersion = 1;
+inline constexpr std::uint32_t kTransportVersion = 2;
 inline constexpr std::uint32_t kMaxCpus = 4096;  // vCPUs; in user mode, threads alive at once
 inline constexpr std::uint32_t kBufferCount = kMaxCpus + 64;
 inline constexpr std::uint32_t kMostFull = 40;           // full buffers in flight before a vCPU waits
@@ -87,6 +87,10 @@ struct Control {
     std::uint64_t kernel_base;
     std::uint64_t switch_start;  // code of the kernel's context switch, [start, end); 0 when unknown
     std::uint64_t switch_end;
+    // 44x: the kernel's functions that invalidate one page, [start, end), and everything; 0 when unknown.
+    std::uint64_t flush_page_start;
+    std::uint64_t flush_page_end;
+    std::uint64_t flush_all;
 
     // Written by the plugin.
     std::atomic<std::uint32_t> installed;          // qemu_plugin_install succeeded
@@ -107,6 +111,8 @@ struct Control {
     std::atomic<std::uint32_t> execs;      // exec calls begun (one that fails counts too)
     std::atomic<std::uint32_t> lost_cpus;  // vCPUs beyond kMaxCpus
     std::atomic<std::uint64_t> lost_events;
+    std::atomic<std::uint32_t>
+        tells_flushed_page;  // the kernel's flush_page has the load that tells its operand
     std::atomic<std::uint32_t> odd_access_descriptions;  // wider than recording::kKeyInfoBits
     std::atomic<std::uint32_t> refused;                  // the plugin cannot work here: Refusal
     std::atomic<std::uint64_t> start_code;  // user mode: where QEMU says the program's code begins

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "core/numbers.h"
+#include "recording/kernel_events.h"
 #include "recording/summary.h"
 
 namespace tlbscope::cli {
@@ -36,9 +37,75 @@ std::uint64_t count(const Summary& summary, EventType type) {
     return summary.events[static_cast<std::size_t>(type)];
 }
 
+struct Operation {
+    std::size_t kind;
+    const char* name;
+};
+constexpr Operation kInvalidations[] = {
+    {1, "invlpg"}, {2, "mov-to-cr3"}, {3, "invpcid"},         {16, "tlbie"},         {17, "tlbiel"},
+    {18, "slbia"}, {19, "tlbia"},     {20, "44x-flush-page"}, {21, "44x-flush-all"},
+};
+constexpr Operation kBarriers[] = {{1, "ptesync"}, {2, "tlbsync"}};
+
 constexpr std::uint64_t kNanosecondsPerInstruction = 4;  // the guest's clock, -icount shift=2
 
-std::string text(const Recording& recording, const Summary& s) {
+using recording::KernelEventCounts;
+
+std::string event_lines(const recording::Metadata& m, const KernelEventCounts& counts) {
+    std::string out = fmt::format("\nthe kernel's own events: {}{}\n", grouped(counts.total),
+                                  m.lost_kernel_events == 0
+                                      ? std::string(", none lost")
+                                      : fmt::format("; {} more were lost", grouped(m.lost_kernel_events)));
+    const auto list = [&](const char* what, auto& numbers, auto name_of_index) {
+        std::string line;
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+            if (numbers[i] != 0)
+                line +=
+                    fmt::format("{}{} {}", line.empty() ? "" : ", ", grouped(numbers[i]), name_of_index(i));
+        if (!line.empty()) out += fmt::format("  {:<24}{}\n", what, line);
+    };
+    list("memory", counts.memory, [](std::size_t i) { return name_of(static_cast<MemoryEventKind>(i)); });
+    list("asked of flush code", counts.calls,
+         [](std::size_t i) { return name_of(static_cast<MemoryCallKind>(i)); });
+    if (counts.tlbie + counts.tlbiel != 0)
+        out += fmt::format("  {:<24}{} tlbie, {} tlbiel\n", "instructions traced", grouped(counts.tlbie),
+                           grouped(counts.tlbiel));
+    list("local operations", counts.local, [](std::size_t i) { return name_of(static_cast<TlbScope>(i)); });
+    list("global operations", counts.global, [](std::size_t i) { return name_of(static_cast<TlbScope>(i)); });
+    // include/linux/mm_types.h, enum tlb_flush_reason.
+    constexpr std::array kReasons{"on a switch",    "for another CPU", "of this CPU", "of this CPU's space",
+                                  "sent to others", "for a wrong CPU", "6",           "7"};
+    list("flushes traced", counts.flush_reasons, [&](std::size_t i) { return kReasons[i]; });
+    out += "  tracing perturbs the kernel: its misses and instructions here include what tracing costs\n";
+    return out;
+}
+
+nlohmann::json event_json(const recording::Metadata& m, const KernelEventCounts& counts) {
+    using nlohmann::json;
+    json memory = json::object();
+    for (std::size_t i = 1; i <= static_cast<std::size_t>(MemoryEventKind::kSwitch); ++i)
+        memory[name_of(static_cast<MemoryEventKind>(i))] = counts.memory[i];
+    json calls = json::object();
+    for (std::size_t i = 1; i <= static_cast<std::size_t>(MemoryCallKind::kExit); ++i)
+        calls[name_of(static_cast<MemoryCallKind>(i))] = counts.calls[i];
+    json local = json::object();
+    json global = json::object();
+    for (std::size_t i = 0; i < kTlbScopes; ++i) {
+        local[name_of(static_cast<TlbScope>(i))] = counts.local[i];
+        global[name_of(static_cast<TlbScope>(i))] = counts.global[i];
+    }
+    return {{"total", counts.total},
+            {"lost", m.lost_kernel_events},
+            {"memory", memory},
+            {"calls", calls},
+            {"tlbie", counts.tlbie},
+            {"tlbiel", counts.tlbiel},
+            {"local", local},
+            {"global", global},
+            {"flush_reasons", counts.flush_reasons}};
+}
+
+std::string text(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
     const recording::Metadata& m = recording.metadata();
     std::string out;
     const auto line = [&out](std::string_view name, const std::string& value) {
@@ -102,10 +169,25 @@ std::string text(const Recording& recording, const Summary& s) {
     };
     for (const Name& name :
          {Name{EventType::kMark, "marks"}, Name{EventType::kSwitchSpace, "switches of space"},
-          Name{EventType::kInvalidate, "invalidating instructions"}, Name{EventType::kBarrier, "barriers"},
           Name{EventType::kBinding, "page bindings"}, Name{EventType::kSystemCall, "system calls"}})
         if (const std::uint64_t n = count(s, name.type); n != 0)
             out += fmt::format("{} {}\n", grouped(n), name.words);
+    const auto kinds = [&](auto& counts, auto& names, const char* what) {
+        std::string list;
+        for (const Operation& operation : names)
+            if (counts[operation.kind] != 0)
+                list += fmt::format("{}{} {}", list.empty() ? "" : ", ", grouped(counts[operation.kind]),
+                                    operation.name);
+        if (!list.empty()) out += fmt::format("{} executed: {}\n", what, list);
+    };
+    kinds(s.invalidations, kInvalidations, "invalidations");
+    kinds(s.barriers, kBarriers, "barriers");
+    if (s.own_misses)
+        out += fmt::format(
+            "the guest's own TLB: {} refills; its miss handlers ran {} times for data and {} for "
+            "instructions (refills and page faults)\n",
+            grouped(s.own_misses->refills), grouped(s.own_misses->data_handler),
+            grouped(s.own_misses->instruction_handler));
     if (m.early_ends != 0)
         out += fmt::format("{} executions ended early by a fault; {}\n", grouped(m.early_ends),
                            m.uncertain_instructions == 0
@@ -117,12 +199,13 @@ std::string text(const Recording& recording, const Summary& s) {
     if (m.system)
         out += fmt::format("{} spaces, {} of them named; {} mapped ranges\n", m.spaces.size(), named,
                            m.maps.size());
+    if (m.kernel_events) out += event_lines(m, events);
     if (!m.not_recorded.empty()) out += "\nnot recorded:\n";
     for (const std::string& missing : m.not_recorded) out += "  " + missing + "\n";
     return out;
 }
 
-nlohmann::json json(const Recording& recording, const Summary& s) {
+nlohmann::json json(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
     const recording::Metadata& m = recording.metadata();
     using nlohmann::json;
     const auto sides = [&](Kind kind) {
@@ -146,6 +229,16 @@ nlohmann::json json(const Recording& recording, const Summary& s) {
                         {"protection", range.protection},
                         {"path", range.path},
                         {"build_id", range.build_id}});
+    const auto kinds = [](auto& counts, auto& names) {
+        json list = json::object();
+        for (const Operation& operation : names) list[operation.name] = counts[operation.kind];
+        return list;
+    };
+    json own_misses;
+    if (s.own_misses)
+        own_misses = {{"refills", s.own_misses->refills},
+                      {"data_handler", s.own_misses->data_handler},
+                      {"instruction_handler", s.own_misses->instruction_handler}};
     return {{"schema", 1},
             {"recording", recording.path().string()},
             {"bytes", recording.file_bytes()},
@@ -186,6 +279,11 @@ nlohmann::json json(const Recording& recording, const Summary& s) {
               {"barriers", count(s, EventType::kBarrier)},
               {"bindings", count(s, EventType::kBinding)},
               {"system_calls", count(s, EventType::kSystemCall)}}},
+            {"invalidations", kinds(s.invalidations, kInvalidations)},
+            {"barriers", kinds(s.barriers, kBarriers)},
+            {"guest_tlb", own_misses},
+            {"kernel_events", m.kernel_events ? event_json(m, events) : json()},
+            {"page_bytes", m.page_bytes},
             {"early_ends", m.early_ends},
             {"uncertain_instructions", m.uncertain_instructions},
             {"bytes_per_reference", bytes_per_reference(recording, s)},
@@ -218,13 +316,17 @@ Result<Exit> run(const std::string& file, Format format, Console& console) {
     if (!recording) return std::unexpected(recording.error());
     auto summary = recording::summarise(*recording);
     if (!summary) return std::unexpected(summary.error());
+    auto events = recording::count_kernel_events(*recording);
+    if (!events) return std::unexpected(events.error());
     std::string out;
     if (format == Format::kText)
-        out = text(*recording, *summary);
+        out = text(*recording, *summary, *events);
     else if (format == Format::kJson)
-        out = json(*recording, *summary).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+        out = json(*recording, *summary, *events)
+                  .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+              "\n";
     else
-        out = csv(json(*recording, *summary));
+        out = csv(json(*recording, *summary, *events));
     if (auto printed = console.print(out); !printed) return std::unexpected(printed.error());
     console.suggest(file == kDefaultRecording ? "tlbscope replay" : "tlbscope replay " + file);
     return Exit::kOk;

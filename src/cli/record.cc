@@ -16,10 +16,12 @@ namespace {
 struct Options {
     capture::RecordOptions record;
     bool system = false;
+    std::string guest = "x86_64";
+    std::string root;
     std::string granularity = "full";
     std::string output = kDefaultRecording;
     std::string most_references;
-    std::string memory = "512M";
+    std::string memory;
     std::string kernel;
     std::vector<std::string> with;
 };
@@ -37,13 +39,20 @@ Result<void> read_options(Options& options) {
                 "for example --max-refs 100M");
         record.most_references = static_cast<std::uint64_t>(*most);
     }
-    const std::uint64_t memory = parse_size(options.memory);
-    const std::uint64_t bytes =
-        memory != 0 && memory < 1U << 20 ? memory << 20 : memory;  // a bare number is MiB
-    if (bytes < 64U << 20)
-        return usage_error(fmt::format("--memory {}: a guest needs at least 64M", options.memory),
-                           "for example --memory 512M");
-    record.memory_mib = bytes >> 20;
+    if (!options.memory.empty()) {
+        const std::uint64_t memory = parse_size(options.memory);
+        const std::uint64_t bytes =
+            memory != 0 && memory < 1U << 20 ? memory << 20 : memory;  // a bare number is MiB
+        if (bytes < 64U << 20)
+            return usage_error(fmt::format("--memory {}: a guest needs at least 64M", options.memory),
+                               "for example --memory 512M");
+        record.memory_mib = bytes >> 20;
+    }
+    if (!options.system && (options.guest != "x86_64" || options.record.events))
+        return usage_error(options.record.events ? "--events needs --system" : "--guest needs --system",
+                           "say tlbscope record --system ...");
+    record.guest = options.guest;
+    record.root = options.root;
     record.granularity =
         options.granularity == "page" ? recording::Granularity::kPage : recording::Granularity::kFull;
     record.output = options.output;
@@ -99,6 +108,8 @@ Command record_command() {
             "  tlbscope record -- ls -l                       a user program, into tlbscope.rec\n"
             "  tlbscope record --system -- dd if=/dev/zero of=file bs=4k count=3840\n"
             "                                                 the program and its kernel, in a guest\n"
+            "  tlbscope record --system --guest ppc32 -- dd if=/dev/zero of=file bs=4k count=3840\n"
+            "                                                 on a PowerPC 440 (scripts/build-ppc32-kernel)\n"
             "  tlbscope record --from main --max-refs 100M -o main.rec -- ./program\n"
             "  tlbscope record --from mark:1 --to mark:2 -- ./program-with-marks\n",
         .declare = [](CLI::App& app, Console& console) -> Run {
@@ -123,11 +134,22 @@ Command record_command() {
                            "with --system: CPUs of the guest; more than one is not deterministic")
                 ->check(CLI::Range(1, 64))
                 ->capture_default_str();
-            app.add_option("--memory", options->memory, "with --system: memory of the guest")
+            app.add_option("--guest", options->guest,
+                           "with --system: the guest's architecture: x86_64, ppc32 (a 44x, software TLB), "
+                           "ppc64le (POWER9, radix)")
                 ->capture_default_str();
+            app.add_option("--memory", options->memory,
+                           "with --system: memory of the guest (512M; ppc32 256M, ppc64le 1G)");
+            app.add_option("--root", options->root,
+                           "with --system: a folder whose contents lie at the guest's root, such as packages "
+                           "unpacked for its architecture");
             app.add_option("--with", options->with,
                            "with --system: a file or folder that the command needs, packed at its own place")
                 ->allow_extra_args(false);  // one each, or it would take the -- before the command
+            app.add_flag(
+                "--events", options->record.events,
+                "with --system: bring home the kernel's own events of faults, mappings, processes and "
+                "TLB flushes; tracing them adds to the kernel's misses");
             app.add_option("--kernel", options->kernel,
                            "with --system: a kernel image instead of the distribution's");
             app.add_option("--append", options->record.kernel_arguments,

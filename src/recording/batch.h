@@ -31,6 +31,9 @@ enum class Invalidation : std::uint8_t {
     kTlbiel = 17,
     kSlbia = 18,
     kTlbia = 19,
+    // PowerPC 44x invalidates by writing entries; these are executions of the kernel's functions that do it.
+    kTlbilVa = 20,   // tlbsx, then one tlbwe; the operand is an address in the page, 0 when unknown
+    kTlbilAll = 21,  // entries 0 to the high-water mark, whatever their PID
 };
 
 enum class Barrier : std::uint8_t { kPtesync = 1, kTlbsync = 2 };

@@ -31,6 +31,7 @@ enum class ChunkKind : std::uint16_t {
     kKernelSymbols = 5,  // text of /proc/kallsyms, zstd
     kEnd = 6,            // nothing follows; a file without it was cut short
     kVdso = 7,           // ELF image of the guest's vDSO, zstd
+    kKernelEvents = 8,   // what the guest's kernel told of its memory management, one CPU's, zstd
 };
 
 struct ChunkHeader {

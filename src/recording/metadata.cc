@@ -48,7 +48,10 @@ std::string to_json(const Metadata& m) {
                      {"spaces", spaces},
                      {"maps", maps},
                      {"early_ends", m.early_ends},
-                     {"uncertain_instructions", m.uncertain_instructions}});
+                     {"uncertain_instructions", m.uncertain_instructions},
+                     {"page_bytes", m.page_bytes},
+                     {"kernel_events", m.kernel_events},
+                     {"lost_kernel_events", m.lost_kernel_events}});
 }
 
 Result<Metadata> metadata_from_json(const std::string& text, const std::string& where) {
@@ -95,6 +98,9 @@ Result<Metadata> metadata_from_json(const std::string& text, const std::string& 
                               .build_id = r.value("build_id", "")});
         m.early_ends = j.value("early_ends", std::uint64_t{0});
         m.uncertain_instructions = j.value("uncertain_instructions", std::uint64_t{0});
+        m.page_bytes = j.value("page_bytes", 0U);
+        m.kernel_events = j.value("kernel_events", false);
+        m.lost_kernel_events = j.value("lost_kernel_events", std::uint64_t{0});
     } catch (const json::exception& e) {
         return fail(where, std::string("the recording's metadata is malformed (") + e.what() + ")",
                     "record again");

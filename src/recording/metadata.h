@@ -54,7 +54,10 @@ struct Metadata {
     std::vector<MappedRange> maps;
     std::uint64_t early_ends = 0;  // executions that a fault ended midway
     std::uint64_t uncertain_instructions =
-        0;  // most instructions that may be counted wrongly because of them
+        0;                                 // most instructions that may be counted wrongly because of them
+    std::uint32_t page_bytes = 0;          // the guest kernel's base page; 0 when unknown
+    bool kernel_events = false;            // the kernel's own events were recorded (kernel_events.h)
+    std::uint64_t lost_kernel_events = 0;  // of them, those its buffers had no room for
 
     [[nodiscard]] Side side(std::uint64_t address) const {
         return address >= kernel_base ? Side::kKernel : Side::kUser;

@@ -28,6 +28,7 @@ struct Recording::State {
     std::vector<ChunkLocation> locations;  // as chunks
     std::optional<ChunkLocation> kernel_symbols;
     std::optional<ChunkLocation> vdso;
+    std::vector<ChunkLocation> kernel_events;  // by CPU, in order
     std::string damage;
 };
 
@@ -35,6 +36,8 @@ struct Recording::State {
 [[nodiscard]] std::string position(const Recording::State& state, std::uint64_t offset);
 // The error for bytes that are not what was written.
 [[nodiscard]] std::unexpected<Error> damaged(const std::string& where, const std::string& what);
+// A chunk that is a length and one zstd frame, decompressed.
+Result<std::vector<std::uint8_t>> read_single(const Recording::State& state, const ChunkLocation& at);
 // The streams of an executions or touches chunk, decompressed; each is followed by 8 readable bytes.
 struct Streams {
     std::uint32_t entries_needed = 0;

@@ -19,21 +19,9 @@ using format::Cursor;
 // Far above what a writer makes, far below what would hurt: a damaged length must not ask for the machine's
 // memory.
 constexpr std::uint64_t kMostStreamBytes = 256U << 20;
+constexpr std::uint32_t kMostCpus = 4096;
 constexpr std::uint64_t kMostChunkAccesses = 16U << 20;
 constexpr std::size_t kChunkFixedBytes = 5 * 8 + 2 * 4;
-
-Result<std::vector<std::uint8_t>> read_single(const Recording::State& state, const ChunkLocation& at) {
-    const std::string where = position(state, at.offset);
-    if (format::hash(at.payload) != at.header.payload_hash)
-        return damaged(where, "a chunk's checksum does not match");
-    Cursor in(at.payload);
-    const auto raw_bytes = in.get<std::uint64_t>();
-    if (in.failed() || raw_bytes > kMostStreamBytes) return damaged(where, "a chunk's length makes no sense");
-    std::vector<std::uint8_t> raw(raw_bytes);
-    if (!format::decompress(at.payload.subspan(8), raw.data(), raw.size()))
-        return damaged(where, "a chunk cannot be decompressed");
-    return raw;
-}
 
 // Mirrors DictionaryBuilder::take_new_entries().
 Result<void> read_dictionary(Recording::State& state, const ChunkLocation& at) {
@@ -146,6 +134,19 @@ std::string position(const Recording::State& state, std::uint64_t offset) {
     return fmt::format("{}:{}", state.path.string(), offset);
 }
 
+Result<std::vector<std::uint8_t>> read_single(const Recording::State& state, const ChunkLocation& at) {
+    const std::string where = position(state, at.offset);
+    if (format::hash(at.payload) != at.header.payload_hash)
+        return damaged(where, "a chunk's checksum does not match");
+    Cursor in(at.payload);
+    const auto raw_bytes = in.get<std::uint64_t>();
+    if (in.failed() || raw_bytes > kMostStreamBytes) return damaged(where, "a chunk's length makes no sense");
+    std::vector<std::uint8_t> raw(raw_bytes);
+    if (!format::decompress(at.payload.subspan(8), raw.data(), raw.size()))
+        return damaged(where, "a chunk cannot be decompressed");
+    return raw;
+}
+
 std::unexpected<Error> damaged(const std::string& where, const std::string& what) {
     return fail(where, what + ", so the file has changed since it was written",
                 "record again or use a good copy");
@@ -243,6 +244,9 @@ Result<Recording> Recording::open(const std::filesystem::path& path) {
             case ChunkKind::kVdso:
                 state->vdso = chunk;
                 break;
+            case ChunkKind::kKernelEvents:
+                state->kernel_events.push_back(chunk);
+                break;
             case ChunkKind::kEnd:
                 ended = true;
                 break;
@@ -255,10 +259,14 @@ Result<Recording> Recording::open(const std::filesystem::path& path) {
                     "record again");
     if (!ended) state->damage = "cut short: the recorder was stopped before it could finish the file";
     const bool full = state->metadata.granularity == Granularity::kFull;
-    std::stable_sort(
-        executions.begin(), executions.end(), [&](const ChunkLocation& a, const ChunkLocation& b) {
-            return std::pair(a.header.cpu, a.header.number) < std::pair(b.header.cpu, b.header.number);
-        });
+    const auto by_cpu = [](const ChunkLocation& a, const ChunkLocation& b) {
+        return std::pair(a.header.cpu, a.header.number) < std::pair(b.header.cpu, b.header.number);
+    };
+    std::stable_sort(executions.begin(), executions.end(), by_cpu);
+    std::stable_sort(state->kernel_events.begin(), state->kernel_events.end(), by_cpu);
+    for (const ChunkLocation& chunk : state->kernel_events)
+        if (chunk.header.cpu >= kMostCpus)
+            return damaged(position(*state, chunk.offset), "a chunk's CPU makes no sense");
     for (const ChunkLocation& chunk : executions) {
         if ((chunk.header.kind == ChunkKind::kExecutions) != full)
             return damaged(position(*state, chunk.offset),

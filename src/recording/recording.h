@@ -95,6 +95,9 @@ class Recording {
     // The ELF image that the guest's kernel maps as [vdso], empty when there is none.
     [[nodiscard]] Result<std::string> vdso() const;
 
+    // For the readers of this stage: KernelEventReader (kernel_events.h).
+    [[nodiscard]] const State& state() const { return *state_; }
+
   private:
     friend class BatchReader;
     explicit Recording(std::unique_ptr<State> state);

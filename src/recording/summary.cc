@@ -1,6 +1,8 @@
 #include "recording/summary.h"
 
+#include <algorithm>
 #include <bit>
+#include <sstream>
 #include <unordered_map>
 
 namespace tlbscope::recording {
@@ -31,10 +33,56 @@ class PageSet {
     std::uint64_t* last_ = nullptr;
 };
 
+// Executions of a few instructions of the kernel, by the names they have in its symbols. An execution of a
+// block counts for the instructions in it that began.
+class Watch {
+  public:
+    static constexpr std::array<std::string_view, 3> kNames{"finish_tlb_load_44x", "DataTLBError44x",
+                                                            "InstructionTLBError44x"};
+    Watch(const Dictionary& dictionary, const std::string& kallsyms) : dictionary_(dictionary) {
+        std::istringstream lines(kallsyms);
+        for (std::string line; std::getline(lines, line);) {
+            const auto name = line.find(' ') + 3;  // "ADDRESS TYPE NAME"
+            if (name >= line.size()) continue;
+            const auto at = std::find(kNames.begin(), kNames.end(), std::string_view(line).substr(name));
+            if (at == kNames.end()) continue;
+            addresses_[static_cast<std::size_t>(at - kNames.begin())] =
+                std::strtoull(line.c_str(), nullptr, 16);
+            any_ = true;
+        }
+        if (!any_) return;
+        holds_.resize(dictionary.size());
+        for (std::size_t id = 0; id < holds_.size(); ++id) {
+            const Block& block = dictionary[static_cast<std::uint32_t>(id)];
+            for (const std::uint64_t address : addresses_)
+                if (address - block.address.value() < block.bytes) holds_[id] = true;
+        }
+    }
+    [[nodiscard]] bool any() const { return any_; }
+    void executed(std::uint32_t id, std::uint64_t instructions) {
+        if (!any_ || !holds_[id]) return;
+        const Block& block = dictionary_[id];
+        for (std::uint64_t i = 0; i < instructions; ++i)
+            for (std::size_t k = 0; k < kNames.size(); ++k)
+                counts_[k] += dictionary_.instruction_address(block, i).value() == addresses_[k];
+    }
+    [[nodiscard]] std::optional<Summary::OwnMisses> counts() const {
+        if (!any_) return std::nullopt;
+        return Summary::OwnMisses{counts_[0], counts_[1], counts_[2]};
+    }
+
+  private:
+    const Dictionary& dictionary_;
+    bool any_ = false;
+    std::array<std::uint64_t, kNames.size()> addresses_{};
+    std::array<std::uint64_t, kNames.size()> counts_{};
+    std::vector<bool> holds_;  // by dictionary entry: one of the instructions is in it
+};
+
 class Summariser {
   public:
-    explicit Summariser(const Recording& recording)
-        : recording_(recording), metadata_(recording.metadata()) {}
+    Summariser(const Recording& recording, const std::string& kallsyms)
+        : recording_(recording), metadata_(recording.metadata()), watch_(recording.dictionary(), kallsyms) {}
 
     Result<Summary> run() {
         const bool full = metadata_.granularity == Granularity::kFull;
@@ -86,6 +134,7 @@ class Summariser {
                 slots = batch.odd_slots.subspan(odd->first_slot, odd->slot_count);
                 ++odd;
             }
+            watch_.executed(batch.blocks[i], instructions);
             const auto mode = static_cast<std::size_t>(metadata_.side(block.address.value()));
             mix(block.address.value() + instructions);
             summary_.references[mode * 2 + mode] += instructions;
@@ -109,6 +158,9 @@ class Summariser {
         }
         for (const Event& event : batch.events) {
             ++summary_.events[static_cast<std::size_t>(event.type) % summary_.events.size()];
+            if (event.type == EventType::kInvalidate)
+                ++summary_.invalidations[event.a % summary_.invalidations.size()];
+            if (event.type == EventType::kBarrier) ++summary_.barriers[event.a % summary_.barriers.size()];
             if (event.type == EventType::kTicket) continue;
             mix(static_cast<std::uint64_t>(event.type) + event.position);
             mix(event.a);
@@ -129,11 +181,13 @@ class Summariser {
 
     Summary finish() {
         for (std::size_t i = 0; i < pages_.size(); ++i) summary_.pages[i] = pages_[i].size();
+        if (metadata_.granularity == Granularity::kFull) summary_.own_misses = watch_.counts();
         return summary_;
     }
 
     const Recording& recording_;
     const Metadata& metadata_;
+    Watch watch_;
     Summary summary_;
     std::array<PageSet, 4> pages_;
     std::vector<std::uint64_t> last_;  // by CPU: address of the last instruction
@@ -141,6 +195,12 @@ class Summariser {
 
 }  // namespace
 
-Result<Summary> summarise(const Recording& recording) { return Summariser(recording).run(); }
+Result<Summary> summarise(const Recording& recording) {
+    // Only a 44x has such symbols; other kernels' long lists need no look.
+    const bool wanted = recording.metadata().system && recording.metadata().target == "ppc";
+    auto symbols = wanted ? recording.kernel_symbols() : std::string();
+    if (!symbols) return std::unexpected(symbols.error());
+    return Summariser(recording, *symbols).run();
+}
 
 }  // namespace tlbscope::recording

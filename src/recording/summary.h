@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -20,7 +21,16 @@ struct Summary {
     std::uint64_t repeats =
         0;  // instruction references that are further iterations of a repeated string instruction
     std::uint64_t executions = 0;
-    std::array<std::uint64_t, 16> events{};  // by EventType
+    std::array<std::uint64_t, 16> events{};         // by EventType
+    std::array<std::uint64_t, 32> invalidations{};  // by Invalidation
+    std::array<std::uint64_t, 4> barriers{};        // by Barrier
+    // A 44x guest counts the misses of its own TLB by running these; nothing where the kernel has them not.
+    struct OwnMisses {
+        std::uint64_t refills = 0;              // executions of finish_tlb_load_44x
+        std::uint64_t data_handler = 0;         // of DataTLBError44x: refills and page faults
+        std::uint64_t instruction_handler = 0;  // of InstructionTLBError44x
+    };
+    std::optional<OwnMisses> own_misses;
     // Lowest and highest address of each side; lowest > highest when the side has none.
     std::array<std::uint64_t, 2> lowest{~std::uint64_t{0}, ~std::uint64_t{0}};
     std::array<std::uint64_t, 2> highest{};

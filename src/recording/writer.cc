@@ -19,13 +19,16 @@ Result<Writer> Writer::create(const std::filesystem::path& name, const Metadata&
     return writer;
 }
 
-Result<void> Writer::add_compressed(format::ChunkKind kind, std::span<const std::uint8_t> raw, int level) {
+Result<void> Writer::add_compressed(format::ChunkKind kind, std::span<const std::uint8_t> raw, int level,
+                                    std::uint32_t cpu, std::uint32_t number) {
     std::vector<std::uint8_t> payload;
     format::put(payload, static_cast<std::uint64_t>(raw.size()));
     const auto frame = format::compress(raw, level);
     payload.insert(payload.end(), frame.begin(), frame.end());
     auto chunk = format::chunk_header({.kind = kind,
                                        .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+                                       .cpu = cpu,
+                                       .number = number,
                                        .payload_hash = format::hash(payload)});
     chunk.insert(chunk.end(), payload.begin(), payload.end());
     return file_.write(chunk);
@@ -37,6 +40,11 @@ Result<void> Writer::add_kernel_symbols(const std::string& text) {
 
 Result<void> Writer::add_vdso(const std::string& image) {
     return add_compressed(format::ChunkKind::kVdso, bytes_of(image), 15);
+}
+
+Result<void> Writer::add_kernel_events(std::uint32_t cpu, std::uint32_t number,
+                                       std::span<const std::uint8_t> payload) {
+    return add_compressed(format::ChunkKind::kKernelEvents, payload, 3, cpu, number);
 }
 
 Result<void> Writer::finish(const Metadata& metadata) {

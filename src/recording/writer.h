@@ -19,6 +19,9 @@ class Writer {
     Result<void> add(std::span<const std::uint8_t> packed) { return file_.write(packed); }
     Result<void> add_kernel_symbols(const std::string& text);
     Result<void> add_vdso(const std::string& image);
+    // A payload of KernelEventEncoder, the number-th of its CPU.
+    Result<void> add_kernel_events(std::uint32_t cpu, std::uint32_t number,
+                                   std::span<const std::uint8_t> payload);
     // Writes the final metadata and the end chunk, and gives the file its name.
     Result<void> finish(const Metadata& metadata);
     // Leaves NAME.partial behind, readable up to its last whole chunk.
@@ -28,7 +31,8 @@ class Writer {
 
   private:
     explicit Writer(OutputFile file) : file_(std::move(file)) {}
-    Result<void> add_compressed(format::ChunkKind kind, std::span<const std::uint8_t> raw, int level);
+    Result<void> add_compressed(format::ChunkKind kind, std::span<const std::uint8_t> raw, int level,
+                                std::uint32_t cpu = 0, std::uint32_t number = 0);
     OutputFile file_;
 };
 

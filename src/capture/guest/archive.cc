@@ -86,6 +86,12 @@ void Archive::add_folder(const std::string& path, std::uint32_t mode, int depth)
     add_folder(target.string(), mode, depth + 1);
 }
 
+void Archive::add_own_folder(const std::string& path, std::uint32_t mode) {
+    const std::string name = place(path);
+    if (const auto node = nodes_.find(name); node == nodes_.end() || !S_ISLNK(node->second.mode))
+        put(name, Node{.mode = S_IFDIR | mode});
+}
+
 void Archive::add_text(const std::string& path, std::string text, std::uint32_t mode) {
     Node node{.mode = S_IFREG | mode};
     node.size = text.size();

@@ -18,6 +18,8 @@ class Archive {
   public:
     // Where the host has a link of this name, the link and the folder behind it.
     void add_folder(const std::string& path, std::uint32_t mode = 0755) { add_folder(path, mode, 0); }
+    // The same whatever the host has.
+    void add_own_folder(const std::string& path, std::uint32_t mode);
     void add_text(const std::string& path, std::string text, std::uint32_t mode);
     void add_link(const std::string& path, const std::string& target);
     void add_character_device(const std::string& path, std::uint32_t major, std::uint32_t minor);
@@ -28,6 +30,8 @@ class Archive {
     Result<std::string> add_host(const std::filesystem::path& path);
 
     [[nodiscard]] bool has(const std::string& path) const;
+    // Whether the name leads to a file or link, through the archive's own links of its folders.
+    [[nodiscard]] bool reaches(const std::string& path) { return has(place(path)); }
     // Files taken from the host, by their name in the guest.
     [[nodiscard]] const std::map<std::string, std::filesystem::path>& host_files() const {
         return host_files_;

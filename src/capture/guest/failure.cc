@@ -76,20 +76,22 @@ Error guest_failure(const std::string& console_log, const GuestFacts& facts, con
                                    std::strerror(static_cast<int>(*facts.exec_error))),
                        *facts.exec_error == ENOENT
                            ? "its interpreter or dynamic linker is missing there: add it with --with"
-                       : *facts.exec_error == ENOMEM ? more_memory
-                                                     : "check that the file is an executable for x86_64");
+                       : *facts.exec_error == ENOMEM
+                           ? more_memory
+                           : "check that the file is an executable for " + state.architecture);
     if (!line_with(console, "System is deadlocked on memory").empty() ||
         !line_with(console, "Out of memory and no killable processes").empty())
         return failure("the guest ran out of memory", more_memory);
     if (const std::string line = line_with(console, "Kernel panic"); !line.empty()) {
         if (line.find("init") != std::string::npos || line.find("root fs") != std::string::npos)
             return failure("the guest's kernel found no agent to start (" + line + ")",
-                           "choose a kernel for x86_64 that unpacks an initramfs, or leave out --kernel");
+                           "choose a kernel for " + state.architecture +
+                               " that unpacks an initramfs, or leave out --kernel");
         return failure("the guest's kernel stopped: " + line, "try another kernel with --kernel");
     }
     if (!state.qemu_errors.empty() && !state.report_started && state.qemu_status != 0)
         return failure("QEMU stopped: " + last_line(state.qemu_errors),
-                       "check the installation of qemu-system-x86");
+                       "check the installation of " + state.qemu);
     if (WIFSIGNALED(state.qemu_status) && !state.timed_out)
         return failure(fmt::format("QEMU was killed by signal {} ({})", WTERMSIG(state.qemu_status),
                                    ::strsignal(WTERMSIG(state.qemu_status))),

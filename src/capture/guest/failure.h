@@ -18,6 +18,8 @@ struct GuestState {
     int qemu_status = 0;          // as wait() gives it; 0 when it was still running
     std::string qemu_errors;      // what QEMU wrote to its standard error
     std::uint32_t memory_mib = 0;
+    std::string architecture = "x86_64";   // Architecture::name
+    std::string qemu = "qemu-system-x86";  // the package
 };
 
 // For a run that gave no complete report, or whose report says that the command did not start.

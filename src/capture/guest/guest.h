@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/guest/architecture.h"
 #include "capture/guest/kernel.h"
 #include "capture/process.h"
 #include "core/error.h"
@@ -20,8 +21,11 @@ namespace tlbscope::capture {
 struct GuestRequest {
     std::vector<std::string> command;         // as typed: program (looked up like a shell does), arguments
     std::vector<std::filesystem::path> with;  // more files and folders for the guest, at their own names
-    std::uint32_t memory_mib = 512;
+    const Architecture* architecture = &architectures().front();
+    std::uint32_t memory_mib = 0;  // 0: what is usual for the architecture
     std::uint32_t cpus = 1;
+    bool events = false;                          // the agent enables the kernel's tracing (guests/trace.c)
+    std::filesystem::path root;                   // its contents lie at the guest's root; empty: none
     std::optional<std::filesystem::path> kernel;  // instead of the distribution's
     std::vector<std::string> kernel_arguments;    // added to the kernel's command line
     std::optional<std::filesystem::path> agent;   // instead of guests/agent next to the program
@@ -32,7 +36,8 @@ struct PreparedGuest {
     std::vector<std::string> qemu;      // command line without -plugin
     std::filesystem::path console_log;  // what the guest prints on its console
     Kernel kernel;
-    std::string target = "x86_64";  // QEMU's name of the architecture
+    std::string target;  // QEMU's name of the architecture
+    std::uint32_t memory_mib = 0;
     std::string cpu_model;
     std::string kernel_command_line;
     std::string qemu_version;  // "7.2.22"

@@ -99,7 +99,7 @@ struct AllRecords {
 AllRecords parse_all(const GuestFacts& facts, std::vector<std::string>& notes) {
     AllRecords all;
     for (const auto& [cpu, bytes] : facts.perf) {
-        auto records = parse_perf(bytes);
+        auto records = parse_perf(bytes, facts.big_endian);
         if (!records) {
             notes.push_back(records.error().message());
             continue;

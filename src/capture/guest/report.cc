@@ -16,7 +16,7 @@ namespace tlbscope::capture {
 namespace {
 
 constexpr std::uint32_t kMostMessage = (1 << 16) + 64;
-constexpr std::uint64_t kMostKept = 512 << 20;
+constexpr std::uint64_t kMostKept = std::uint64_t{2} << 30;
 constexpr std::uint16_t kMagic = 0x7463;
 
 class Reader {
@@ -102,7 +102,7 @@ Result<void> GuestReport::finish_message() {
     const std::string text(bytes_.begin(), bytes_.end());
     kept_ += bytes_.size();
     if (kept_ > kMostKept)
-        return fail(where, "the guest reports more than 512 MiB", "record a shorter run of the command");
+        return fail(where, "the guest reports more than 2 GiB", "record a shorter run of the command");
     if (!hello_ && type_ != kMessageHello)
         return fail(where, "the report does not start with the agent's greeting", "please report this");
     if (type_ != kMessageKallsyms && !facts_.kallsyms.empty()) facts_.has_all_kallsyms = true;
@@ -117,6 +117,7 @@ Result<void> GuestReport::finish_message() {
             hello_ = true;
             facts_.page_size = reader.u32();
             facts_.cpus = reader.u32();
+            facts_.big_endian = reader.u32() != 0;
             break;
         }
         case kMessageKernel:
@@ -132,8 +133,7 @@ Result<void> GuestReport::finish_message() {
             break;
         case kMessageNotes:
             notes_.insert(notes_.end(), bytes_.begin(), bytes_.end());
-            // The kernel's byte order is the guest's: the greeting does not tell it, a note's length does.
-            facts_.build_id = build_id_in_notes(notes_, notes_.size() >= 4 && notes_[0] == 0);
+            facts_.build_id = build_id_in_notes(notes_, facts_.big_endian);
             break;
         case kMessageModules:
             facts_.modules += text;
@@ -159,6 +159,20 @@ Result<void> GuestReport::finish_message() {
             const std::uint64_t lost = low | std::uint64_t{reader.u32()} << 32;
             // A kernel before 6.0 does not count: whether the buffer was full shows in the records' end only.
             facts_.perf_lost += lost != 0 ? lost : some;
+            break;
+        }
+        case kMessageTraceFormat:
+            facts_.trace_formats.push_back(text);
+            break;
+        case kMessageTrace: {
+            auto& pages = facts_.trace[reader.u32()];
+            pages.emplace_back(reader.rest().begin(), reader.rest().end());
+            break;
+        }
+        case kMessageTraceLost: {
+            reader.u32();
+            const std::uint64_t low = reader.u32();
+            facts_.trace_lost += low | std::uint64_t{reader.u32()} << 32;
             break;
         }
         case kMessageStdout:

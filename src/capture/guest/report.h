@@ -17,6 +17,7 @@ namespace tlbscope::capture {
 struct GuestFacts {
     std::uint32_t page_size = 0;
     std::uint32_t cpus = 0;
+    bool big_endian = false;
     std::string release;  // uname -r
     std::string version;  // uname -v
     std::string machine;  // uname -m
@@ -29,8 +30,11 @@ struct GuestFacts {
     bool has_all_kallsyms = false;  // the list is complete; it comes before the command starts
     std::string tasks;              // those that existed before the command: lines "TID PID FLAGS NAME"
     std::map<std::uint32_t, std::vector<std::uint8_t>> perf;  // by CPU
-    std::uint64_t perf_lost = 0;  // records; 1 when some are lost and nobody counted
-    std::string out;              // what the command wrote
+    std::uint64_t perf_lost = 0;             // records; 1 when some are lost and nobody counted
+    std::vector<std::string> trace_formats;  // of the kernel's trace events
+    std::map<std::uint32_t, std::vector<std::vector<std::uint8_t>>> trace;  // pages by CPU
+    std::uint64_t trace_lost = 0;                                           // events
+    std::string out;                                                        // what the command wrote
     std::string err;
     std::uint64_t out_dropped = 0;  // bytes beyond what is kept
     std::uint64_t err_dropped = 0;

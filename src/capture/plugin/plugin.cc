@@ -259,6 +259,16 @@ void on_switch_to(unsigned index, qemu_plugin_meminfo_t, std::uint64_t address, 
               previous_task[index % kBindingCpus]);
 }
 
+// A kernel built by scripts/build-ppc32-kernel tells which page it invalidates by the address of a load.
+void on_flush_operand(unsigned index, qemu_plugin_meminfo_t, std::uint64_t address, void*) {
+    Vcpu& v = vcpu(index);
+    if (v.buffer == kNoBuffer || v.in_window == 0 || v.events == 0) return;
+    recording::RawEvent& last = body(control, v.buffer)->events[v.events - 1];
+    if (last.type == static_cast<std::uint16_t>(EventType::kInvalidate) &&
+        last.a == static_cast<std::uint64_t>(recording::Invalidation::kTlbilVa))
+        last.b = (address - control->kernel_base) << 12;
+}
+
 void on_channel(unsigned, qemu_plugin_meminfo_t, std::uint64_t address, void*) {
     const std::uint64_t at = control->channel_written.load(std::memory_order_relaxed);
     while (at - control->channel_read.load(std::memory_order_acquire) >= kChannelRingUnits) {
@@ -399,9 +409,28 @@ void* packed(EventType type, std::uint64_t value) {
     return reinterpret_cast<void*>(static_cast<std::uint64_t>(type) << 32 | (value & 0xffffffffU));
 }
 
+std::uint32_t power_word(const std::uint8_t* code) {
+    std::uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word = word << 8 | code[isa == recording::Isa::kPowerBig ? i : 3 - i];
+    return word;
+}
+
 // x86: `mov %rsp, disp(%rdi)` and `mov disp(%rsi), %rsp`, with a displacement of one or four bytes.
+// Power: `stw r1, disp(r3)` and `lwz r1, disp(r4)`; with 64 bits std, and ld into r8, from where it gets to
+// r1.
 qemu_plugin_vcpu_mem_cb_t switch_callback(const std::uint8_t* code, std::size_t length,
                                           std::int32_t& offset) {
+    if (isa == recording::Isa::kPowerBig || isa == recording::Isa::kPowerLittle) {
+        if (length != 4) return nullptr;
+        const std::uint32_t word = power_word(code);
+        // The two low bits of a DS-form instruction's displacement are part of the opcode.
+        const bool doubleword = (word >> 26 & 0x3b) == 0x3a;
+        offset = static_cast<std::int16_t>(doubleword ? word & 0xfffc : word & 0xffff);
+        const std::uint32_t form = doubleword ? (word & 0xffff0003) : word & 0xffff0000;
+        if (form == 0x90230000 || form == 0xf8230000) return on_switch_from;
+        if (form == 0x80240000 || form == 0xe9040000) return on_switch_to;
+        return nullptr;
+    }
     if (isa != recording::Isa::kX86 || (length != 7 && length != 4) || code[0] != 0x48) return nullptr;
     const int form = length == 7 ? 0x80 : 0x40;
     if (length == 7)
@@ -411,6 +440,23 @@ qemu_plugin_vcpu_mem_cb_t switch_callback(const std::uint8_t* code, std::size_t 
     if (code[1] == 0x89 && code[2] == (form | 0x27)) return on_switch_from;
     if (code[1] == 0x8b && code[2] == (form | 0x26)) return on_switch_to;
     return nullptr;
+}
+
+// The functions by which a 44x kernel writes TLB entries invalid.
+void instrument_flush(qemu_plugin_insn* insn, std::uint64_t address, const std::uint8_t* code) {
+    constexpr std::uint32_t kOperandLoad = 0x89290000;  // lbz r9, 0(r9)
+    if (address == control->flush_page_start || address == control->flush_all) {
+        const auto what = address == control->flush_all ? recording::Invalidation::kTlbilAll
+                                                        : recording::Invalidation::kTlbilVa;
+        qemu_plugin_register_vcpu_insn_exec_cb(
+            insn, on_event, QEMU_PLUGIN_CB_NO_REGS,
+            packed(EventType::kInvalidate, static_cast<std::uint64_t>(what)));
+    } else if (address > control->flush_page_start && address < control->flush_page_end &&
+               power_word(code) == kOperandLoad) {
+        control->tells_flushed_page.store(1, std::memory_order_relaxed);
+        qemu_plugin_register_vcpu_mem_cb(insn, on_flush_operand, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW,
+                                         nullptr);
+    }
 }
 
 // Callbacks ask for loads and stores alike: QEMU 7.2 never calls one that asks for loads only.
@@ -450,6 +496,7 @@ void instrument_marks(qemu_plugin_tb* tb, std::size_t count) {
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_event, QEMU_PLUGIN_CB_NO_REGS,
                                                    packed(EventType::kBarrier, found.value));
         }
+        if (armed && control->flush_all != 0 && scratch.lengths[i] == 4) instrument_flush(insn, address, at);
         if (!armed || address < control->switch_start || address >= control->switch_end) continue;
         std::int32_t offset = 0;
         if (const auto callback = switch_callback(at, scratch.lengths[i], offset); callback != nullptr)
