@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "cli/command.h"
@@ -10,6 +14,9 @@
 #include "flush/replay.h"
 #include "import_log/log.h"
 #include "machine/machine_file.h"
+#include "recording/format.h"
+#include "recording/kernel_events.h"
+#include "recording/summary.h"
 #include "report/flush_report.h"
 
 namespace tlbscope::cli {
@@ -24,6 +31,7 @@ struct Options {
     std::string page;
     std::optional<std::uint32_t> cpus;
     std::string touched = "auto";
+    std::string from = "auto";
     bool by_reason = false;
     bool crossover = false;
     std::shared_ptr<Format> format = std::make_shared<Format>(Format::kText);
@@ -76,9 +84,7 @@ std::string quantity(std::uint64_t n, const char* one, const char* many) {
     return n == 1 ? fmt::format("1 {}", one) : fmt::format("{} {}", grouped(n), many);
 }
 
-Result<Exit> run(const Options& options, Console& console) {
-    auto policies = policies_of(options);
-    if (!policies) return std::unexpected(policies.error());
+Result<flush::ReplayOptions> replay_options(const Options& options) {
     flush::ReplayOptions how{.page = std::nullopt, .cpus = options.cpus, .faults = std::nullopt};
     if (options.touched != "auto") how.faults = options.touched == "faults";
     if (!options.page.empty()) {
@@ -88,53 +94,146 @@ Result<Exit> run(const Options& options, Console& console) {
                                "give 4K, 16K or 64K");
         how.page = PageShift(bytes == 4096 ? 12 : bytes == 16384 ? 14 : 16);
     }
-    flush::Replay replay(std::move(*policies), how);
+    return how;
+}
 
-    report::FlushReport report{.input = options.input == "-" ? "standard input" : options.input,
-                               .by_reason = options.by_reason,
-                               .crossover = options.crossover};
+bool is_recording(const std::string& file) {
+    if (file == "-") return false;
+    std::ifstream stream(file, std::ios::binary);
+    std::array<char, sizeof recording::kMagic> first{};
+    stream.read(first.data(), first.size());
+    return stream && std::memcmp(first.data(), recording::kMagic, first.size()) == 0;
+}
+
+Result<void> read_text_log(const Options& options, flush::Replay& replay, report::FlushReport& report) {
     const import::LogSink sink{.event = [&](const MemoryEvent& event) { replay.event(event); },
                                .operation = [&](const TlbOperation& seen) { report.observed.add(seen); }};
-    {
-        std::error_code unknown;
-        const std::uint64_t size =
-            options.input == "-" ? 0 : std::filesystem::file_size(options.input, unknown);
-        Progress progress("reading", *options.progress);
-        auto log = import::read_log(options.input, sink, [&](std::uint64_t bytes) {
-            // A compressed file holds more text than it has bytes.
-            if (!unknown && bytes <= size) progress.update(bytes, size);
-        });
-        if (!log) return std::unexpected(log.error());
-        report.format = log->format;
-        if (log->events == 0 && log->operations == 0)
-            return fail(options.input,
-                        fmt::format("none of its {} lines tells of address spaces", grouped(log->lines)),
-                        "docs/flush.md says which events to record");
-        for (const std::string& note : log->problems.notes("input")) report.notes.push_back(note);
-        if (log->failed_calls > 0)
-            report.notes.push_back(quantity(log->failed_calls, "system call failed and changed nothing",
-                                            "system calls failed and changed nothing"));
-        if (log->lost > 0)
-            report.notes.push_back(fmt::format(
-                "the input says that events were lost ({}): counts are too low", grouped(log->lost)));
-        if (!log->damage.empty()) report.notes.push_back("the input ends early: " + log->damage);
+    std::error_code unknown;
+    const std::uint64_t size = options.input == "-" ? 0 : std::filesystem::file_size(options.input, unknown);
+    Progress progress("reading", *options.progress);
+    auto log = import::read_log(options.input, sink, [&](std::uint64_t bytes) {
+        // A compressed file holds more text than it has bytes.
+        if (!unknown && bytes <= size) progress.update(bytes, size);
+    });
+    if (!log) return std::unexpected(log.error());
+    report.format = log->format;
+    if (log->events == 0 && log->operations == 0)
+        return fail(report.input,
+                    fmt::format("none of its {} lines tells of address spaces", grouped(log->lines)),
+                    "docs/flush.md says which events to record");
+    for (const std::string& note : log->problems.notes("input")) report.notes.push_back(note);
+    if (log->failed_calls > 0)
+        report.notes.push_back(quantity(log->failed_calls, "system call failed and changed nothing",
+                                        "system calls failed and changed nothing"));
+    if (log->lost > 0)
+        report.notes.push_back(
+            fmt::format("the input says that events were lost ({}): counts are too low", grouped(log->lost)));
+    if (!log->damage.empty()) report.notes.push_back("the input ends early: " + log->damage);
+    return {};
+}
+
+// Instructions that the recorder saw executing, whatever the kernel's tracepoints say.
+Result<void> count_executed(const recording::Recording& recording, report::FlushReport& report) {
+    auto summary = recording::summarise(recording);
+    if (!summary) return std::unexpected(summary.error());
+    using recording::Barrier;
+    using recording::Invalidation;
+    for (const auto& [name, what] : {std::pair{"tlbie", Invalidation::kTlbie},
+                                     {"tlbiel", Invalidation::kTlbiel},
+                                     {"slbia", Invalidation::kSlbia},
+                                     {"tlbia", Invalidation::kTlbia},
+                                     {"invlpg", Invalidation::kInvlpg},
+                                     {"mov to CR3", Invalidation::kMovToCr3},
+                                     {"invpcid", Invalidation::kInvpcid}})
+        if (const std::uint64_t n = summary->invalidations[static_cast<std::size_t>(what)]; n > 0)
+            report.executed.emplace_back(name, n);
+    for (const auto& [name, what] : {std::pair{"ptesync", Barrier::kPtesync}, {"tlbsync", Barrier::kTlbsync}})
+        if (const std::uint64_t n = summary->barriers[static_cast<std::size_t>(what)]; n > 0)
+            report.executed.emplace_back(name, n);
+    return {};
+}
+
+Result<void> read_recording(const recording::Recording& recording, flush::Replay& replay,
+                            flush::Replay* second, report::FlushReport& report) {
+    recording::KernelEventReader events(recording);
+    for (;;) {
+        auto next = events.next();
+        if (!next) return std::unexpected(next.error());
+        if (!*next) break;
+        if (const auto* event = std::get_if<MemoryEvent>(&**next)) {
+            replay.event(*event);
+            if (second != nullptr) second->event(*event);
+        } else if (const auto* call = std::get_if<MemoryCall>(&**next)) {
+            replay.call(*call);
+            if (second != nullptr) second->call(*call);
+        } else {
+            report.observed.add(std::get<TlbOperation>(**next));
+        }
     }
-    replay.finish();
-    report.page_bytes = replay.assumptions().page.bytes();
-    report.events = replay.events();
-    report.spaces = replay.spaces();
-    report.cpus = replay.cpus();
-    report.copies = replay.copies();
+    if (recording.metadata().lost_kernel_events > 0)
+        report.notes.push_back(fmt::format("{} of the kernel's events were lost: counts are too low",
+                                           grouped(recording.metadata().lost_kernel_events)));
+    if (!recording.whole()) report.notes.push_back("the recording is not whole: " + recording.damage());
+    return count_executed(recording, report);
+}
+
+void add_rows(const flush::Replay& replay, report::FlushReport& report, const std::string& suffix) {
     for (const auto& result : replay.results())
-        report.rows.push_back({.policy = std::string(result.policy->policy.name),
+        report.rows.push_back({.policy = std::string(result.policy->policy.name) + suffix,
                                .family = std::string(result.policy->policy.family),
                                .machine = result.policy->machine.name,
                                .hertz = result.policy->machine.clock.hertz,
                                .account = *result.account,
                                .costs = result.policy->machine.flush,
                                .sizes = *result.sizes});
-    const std::vector<std::string> assumed = replay.notes();
-    report.notes.insert(report.notes.begin(), assumed.begin(), assumed.end());
+    for (const std::string& note : replay.notes()) report.notes.push_back(note);
+}
+
+Result<Exit> run(const Options& options, Console& console) {
+    auto policies = policies_of(options);
+    if (!policies) return std::unexpected(policies.error());
+    auto how = replay_options(options);
+    if (!how) return std::unexpected(how.error());
+    report::FlushReport report{.input = options.input == "-" ? "standard input" : options.input,
+                               .by_reason = options.by_reason,
+                               .crossover = options.crossover};
+    std::optional<flush::Replay> replay;
+    std::optional<flush::Replay> second;
+    if (is_recording(options.input)) {
+        report.format = "recording";
+        auto recording = recording::Recording::open(options.input);
+        if (!recording) return std::unexpected(recording.error());
+        const recording::Metadata& metadata = recording->metadata();
+        if (!metadata.kernel_events)
+            return fail(options.input, "the recording has none of the kernel's own events",
+                        "record --system --events brings them home");
+        if (!how->page && metadata.page_bytes != 0)
+            how->page = PageShift(static_cast<std::uint8_t>(std::countr_zero(metadata.page_bytes)));
+        how->calls = options.from == "calls" || options.from == "both" || options.from == "auto";
+        if (options.from == "both") {
+            flush::ReplayOptions events = *how;
+            events.calls = false;
+            second.emplace(*policies, events);
+        }
+        replay.emplace(std::move(*policies), *how);
+        if (auto done = read_recording(*recording, *replay, second ? &*second : nullptr, report); !done)
+            return std::unexpected(done.error());
+    } else {
+        if (options.from == "calls" || options.from == "both")
+            return usage_error(fmt::format("--from {} needs a recording", options.from),
+                               "record --system --events makes one");
+        replay.emplace(std::move(*policies), *how);
+        if (auto done = read_text_log(options, *replay, report); !done) return std::unexpected(done.error());
+    }
+    replay->finish();
+    if (second) second->finish();
+    report.page_bytes = replay->assumptions().page.bytes();
+    report.events = replay->events();
+    report.spaces = replay->spaces();
+    report.cpus = replay->cpus();
+    report.copies = second ? second->copies() : replay->copies();
+    add_rows(*replay, report, "");
+    if (second) add_rows(*second, report, " (events)");
 
     const std::string text = *options.format == Format::kJson  ? report::as_json(report)
                              : *options.format == Format::kCsv ? report::as_csv(report)
@@ -189,6 +288,11 @@ Command flush_command() {
                                "whether the input has faults")
                     ->check(CLI::IsMember({"auto", "faults", "all"}))
                     ->option_text("auto|faults|all");
+                app.add_option("--from", options->from,
+                               "of a recording: the kernel's calls of its flush code, the memory-management "
+                               "events alone, or both side by side; auto: calls")
+                    ->check(CLI::IsMember({"auto", "calls", "events", "both"}))
+                    ->option_text("auto|calls|events|both");
                 app.add_flag("--by-reason", options->by_reason,
                              "what asked for the flushes, and where the time goes");
                 app.add_flag("--crossover", options->crossover,

@@ -184,12 +184,7 @@ void MemoryManager::fault(const MemoryEvent& event, Mm& mm, std::uint32_t cpu) {
 
 void MemoryManager::fork(const MemoryEvent& event, std::uint32_t cpu) {
     const std::shared_ptr<Mm> mm = process_of(event.process).mm;
-    if (event.child == 0) return;
-    if (event.child == event.process) {  // a thread of the same process
-        ++processes_[event.process].threads;
-        ++mm->users;
-        return;
-    }
+    if (event.child == 0 || event.child == event.process) return;
     Process child;
     if (event.shares_space) {
         child.mm = mm;
@@ -225,8 +220,7 @@ void MemoryManager::leave(std::shared_ptr<Mm> mm, std::uint32_t cpu, Reason reas
 
 void MemoryManager::exec(const MemoryEvent& event, std::uint32_t cpu) {
     const auto found = processes_.find(event.process);
-    std::shared_ptr<Mm> old = found == processes_.end() ? nullptr : found->second.mm;
-    const std::uint32_t threads = found == processes_.end() ? 0 : found->second.threads;
+    const std::shared_ptr<Mm> old = found == processes_.end() ? nullptr : found->second.mm;
     // sched_exec: an exec is where the scheduler moves a process cheaply, still in its old space.
     if (!assumptions_.cpus_known && assumptions_.cpus > 1) {
         cpu = next_cpu_++ % assumptions_.cpus;
@@ -235,27 +229,18 @@ void MemoryManager::exec(const MemoryEvent& event, std::uint32_t cpu) {
         if (cpu >= running_.size()) running_.resize(cpu + 1);
         if (old) run(cpu, event.process);
     }
-    Process& process = processes_[event.process];
-    process.mm = fresh_space(true);
-    process.threads = 1;
+    processes_[event.process].mm = fresh_space(true);
     run(cpu, event.process);
-    if (old) {
-        // The other threads are gone (de_thread).
-        for (std::uint32_t i = 1; i < threads && old->users > 1; ++i) --old->users;
-        leave(old, cpu, Reason::kExec);
-    }
+    if (old) leave(old, cpu, Reason::kExec);
 }
 
 void MemoryManager::exit(const MemoryEvent& event, std::uint32_t cpu) {
-    const auto found = processes_.find(event.process);
     placed_.erase(event.thread != 0 ? event.thread : event.process);
+    // A thread was begun under its own number; the first one has the process's.
+    auto found = event.thread != 0 ? processes_.find(event.thread) : processes_.end();
+    if (found == processes_.end()) found = processes_.find(event.process);
     if (found == processes_.end()) return;
     const std::shared_ptr<Mm> mm = found->second.mm;
-    if (found->second.threads > 1) {
-        --found->second.threads;
-        if (mm->users > 1) --mm->users;
-        return;
-    }
     processes_.erase(found);
     running_[cpu] = 0;
     listener_->switched(cpu, std::nullopt);  // exit_mm: the rest of the exit runs lazily

@@ -53,15 +53,11 @@ class MemoryManager {
     struct Mm {
         SpaceId id;
         std::unique_ptr<Space> space;
-        std::uint32_t users = 0;  // threads
+        std::uint32_t users = 0;  // tasks
     };
+    // A task that has a space: a process, or a thread or vfork child by its own number.
     struct Process {
         std::shared_ptr<Mm> mm;
-        std::uint32_t threads = 1;
-    };
-    struct Thread {
-        std::uint32_t process = 0;
-        std::uint32_t cpu = 0;
     };
 
     Process& process_of(std::uint32_t process);

@@ -9,6 +9,7 @@ Replay::Replay(std::vector<PolicyOnMachine> policies, const ReplayOptions& optio
     assumptions_.page = options.page.value_or(PageShift(12));
     for (const PolicyOnMachine& each : policies_)
         flushers_.push_back(make_flusher(each.policy, each.machine, assumptions_.page));
+    if (options.calls) calls_ = std::make_unique<CallManager>(assumptions_.page, *this);
 }
 
 Replay::~Replay() = default;
@@ -28,13 +29,18 @@ void Replay::decide() {
 
 void Replay::event(const MemoryEvent& event) {
     ++events_;
+    if (calls_) return calls_->event(event);
     if (manager_) return manager_->event(event);
     first_.push_back(event);
     if (first_.size() == kLookAhead) decide();
 }
 
+void Replay::call(const MemoryCall& call) {
+    if (calls_) calls_->call(call);
+}
+
 void Replay::finish() {
-    if (!manager_) decide();
+    if (!manager_ && !calls_) decide();
 }
 
 void Replay::switched(std::uint32_t cpu, std::optional<SpaceId> space) {
@@ -57,10 +63,11 @@ std::vector<Replay::Result> Replay::results() const {
     return all;
 }
 
-std::uint64_t Replay::spaces() const { return manager_ ? manager_->spaces() : 0; }
-std::uint32_t Replay::cpus() const { return manager_ ? manager_->cpus() : 0; }
+std::uint64_t Replay::spaces() const { return calls_ ? calls_->spaces() : manager_ ? manager_->spaces() : 0; }
+std::uint32_t Replay::cpus() const { return calls_ ? calls_->cpus() : manager_ ? manager_->cpus() : 0; }
 std::uint64_t Replay::copies() const { return manager_ ? manager_->copies() : 0; }
 std::vector<std::string> Replay::notes() const {
+    if (calls_) return calls_->notes();
     return manager_ ? manager_->notes() : std::vector<std::string>{};
 }
 

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "core/memory_call.h"
 #include "core/memory_event.h"
+#include "flush/call_manager.h"
 #include "flush/memory_manager.h"
 #include "flush/policy.h"
 #include "machine/machine.h"
@@ -26,6 +28,8 @@ struct ReplayOptions {
     std::optional<PageShift> page;      // otherwise 4K
     std::optional<std::uint32_t> cpus;  // for logs that name none
     std::optional<bool> faults;         // otherwise whether the first events show any
+    // Requests are what the kernel was recorded to ask (call()), not what the events lead to expect.
+    bool calls = false;
 };
 
 class Replay : public Listener {
@@ -36,6 +40,7 @@ class Replay : public Listener {
     ~Replay() override;
 
     void event(const MemoryEvent& event);
+    void call(const MemoryCall& call);  // with ReplayOptions::calls
     void finish();
 
     struct Result {
@@ -63,6 +68,7 @@ class Replay : public Listener {
     Assumptions assumptions_;
     std::vector<MemoryEvent> first_;
     std::unique_ptr<MemoryManager> manager_;
+    std::unique_ptr<CallManager> calls_;
     std::uint64_t events_ = 0;
 };
 

@@ -230,10 +230,7 @@ bool Tracepoints::sched(const TraceLine& line) {
         event.child = thread;
         const std::uint64_t flags = newtask ? trace_field(payload, "clone_flags").value_or(0) : 0;
         event.shares_space = (flags & kCloneVm) != 0;
-        if ((flags & kCloneThread) != 0) {
-            process_of_thread_[thread] = event.process;
-            event.child = event.process;
-        }
+        if ((flags & kCloneThread) != 0) process_of_thread_[thread] = event.process;
         emit(event);
         return true;
     }
