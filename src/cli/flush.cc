@@ -100,9 +100,9 @@ Result<flush::ReplayOptions> replay_options(const Options& options) {
 bool is_recording(const std::string& file) {
     if (file == "-") return false;
     std::ifstream stream(file, std::ios::binary);
-    std::array<char, sizeof recording::kMagic> first{};
+    std::array<char, sizeof recording::format::kMagic> first{};
     stream.read(first.data(), first.size());
-    return stream && std::memcmp(first.data(), recording::kMagic, first.size()) == 0;
+    return stream && std::memcmp(first.data(), recording::format::kMagic, first.size()) == 0;
 }
 
 Result<void> read_text_log(const Options& options, flush::Replay& replay, report::FlushReport& report) {

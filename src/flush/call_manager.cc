@@ -47,8 +47,13 @@ void CallManager::drop(const std::shared_ptr<Mm>& mm) {
 std::shared_ptr<CallManager::Mm> CallManager::named(const MemoryCall& call) {
     if (const auto known = by_pointer_.find(call.space); known != by_pointer_.end()) return known->second;
     std::shared_ptr<Mm> mm = mm_of(call.process);
-    // Another than the one it runs in: an exec has begun to use its new space.
-    if (mm->pointer != 0) mm = prepared_[call.process] = fresh();
+    if (mm->pointer != 0) {
+        // Another than the one it runs in: an exec has begun to use its new space, or has failed and takes
+        // down one that never ran.
+        mm = fresh();
+        if (call.whole) return mm;
+        prepared_[call.process] = mm;
+    }
     mm->pointer = call.space;
     by_pointer_[call.space] = mm;
     return mm;
@@ -165,7 +170,7 @@ void CallManager::call(const MemoryCall& call) {
                 request.current = false;
                 request.start = 0;
                 request.end = page_.bytes();  // a gather that reached its flush had something
-                listener_->switched(cpu, std::nullopt);
+                if (mm->pointer != 0) listener_->switched(cpu, std::nullopt);
             } else if (doing != nullptr) {
                 request.reason = doing->reason;
                 if (doing->reason == Reason::kProtect) {

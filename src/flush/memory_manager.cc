@@ -8,6 +8,16 @@
 
 namespace tlbscope::flush {
 
+namespace {
+
+// ppc64: an exec builds its stack below STACK_TOP_MAX, the end of the 4 PiB that a space can have, and then
+// moves it below STACK_TOP, the end of the 128 TiB that it has unless it asks for more (shift_arg_pages,
+// fs/exec.c; arch/powerpc/include/asm/task_size_64.h).
+constexpr std::uint64_t kStackTopMax = std::uint64_t{1} << 52;
+constexpr std::uint64_t kStackTop = std::uint64_t{1} << 47;
+
+}  // namespace
+
 MemoryManager::MemoryManager(const Assumptions& assumptions, Listener& listener)
     : assumptions_(assumptions), geometry_(Geometry::of(assumptions.page)), listener_(&listener) {
     assumptions_.cpus = std::clamp<std::uint32_t>(assumptions_.cpus, 1, kMostCpus);
@@ -229,9 +239,53 @@ void MemoryManager::exec(const MemoryEvent& event, std::uint32_t cpu) {
         if (cpu >= running_.size()) running_.resize(cpu + 1);
         if (old) run(cpu, event.process);
     }
-    processes_[event.process].mm = fresh_space(true);
+    std::vector<MemoryEvent> faults;
+    if (found != processes_.end()) faults.swap(found->second.exec_faults);
+    Process& process = processes_[event.process];
+    process.mm = fresh_space(true);
     run(cpu, event.process);
     if (old) leave(old, cpu, Reason::kExec);
+    if (!faults.empty()) move_stack(faults, *process.mm, cpu);
+}
+
+bool MemoryManager::is_exec_fault(const MemoryEvent& event, Process& process) const {
+    const std::uint64_t address = event.start.value();
+    return !process.exec_faults.empty() || (address >= kStackTop && address < kStackTopMax);
+}
+
+// There was no exec after all (it failed): what faulted below the stack was in the old space.
+void MemoryManager::settle(std::uint32_t number, std::uint32_t cpu) {
+    const auto found = processes_.find(number);
+    if (found == processes_.end() || found->second.exec_faults.empty()) return;
+    std::vector<MemoryEvent> faults;
+    faults.swap(found->second.exec_faults);
+    for (const MemoryEvent& each : faults)
+        if (each.start.value() < kStackTop) fault(each, *found->second.mm, cpu);
+}
+
+void MemoryManager::move_stack(const std::vector<MemoryEvent>& faults, Mm& mm, std::uint32_t cpu) {
+    std::uint64_t lowest = kStackTopMax;
+    for (const MemoryEvent& each : faults) {
+        const std::uint64_t address = down(each.start.value());
+        if (address < kStackTop) continue;
+        lowest = std::min(lowest, address);
+        (void)mm.space->fault(address - kStackTopMax + kStackTop, true);
+    }
+    if (lowest < kStackTopMax) {
+        Request request = request_of(mm, cpu, RequestKind::kRange, Reason::kExec);
+        request.start = lowest;
+        request.end = kStackTopMax;
+        listener_->requested(request);
+        // The tables of the old place go: one of each level, which makes a range from the highest table's
+        // start.
+        request.kind = RequestKind::kGather;
+        request.freed_tables = true;
+        request.start = kStackTopMax - (std::uint64_t{1} << geometry_.table_shift[2]);
+        request.end = lowest;
+        listener_->requested(request);
+    }
+    for (const MemoryEvent& each : faults)
+        if (each.start.value() < kStackTop) fault(each, mm, cpu);
 }
 
 void MemoryManager::exit(const MemoryEvent& event, std::uint32_t cpu) {
@@ -259,6 +313,15 @@ void MemoryManager::event(const MemoryEvent& event) {
         (void)process_of(event.process);
         // An event of a process on a CPU says that it runs there, in case no switch said so.
         if (running_[cpu] != event.process || !known) run(cpu, event.process);
+    }
+    if (event.kind == MemoryEventKind::kFault) {
+        Process& process = processes_[event.process];
+        if (is_exec_fault(event, process)) {
+            process.exec_faults.push_back(event);
+            return;
+        }
+    } else if (event.kind != MemoryEventKind::kExec) {
+        settle(event.process, cpu);
     }
     switch (event.kind) {
         case MemoryEventKind::kMap:

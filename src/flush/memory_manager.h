@@ -58,6 +58,9 @@ class MemoryManager {
     // A task that has a space: a process, or a thread or vfork child by its own number.
     struct Process {
         std::shared_ptr<Mm> mm;
+        // Faults since the kernel began to fill the stack of the space that an exec will bring. Its event
+        // comes when everything is in place.
+        std::vector<MemoryEvent> exec_faults;
     };
 
     Process& process_of(std::uint32_t process);
@@ -74,6 +77,9 @@ class MemoryManager {
     void remap(const MemoryEvent& event, Mm& mm, std::uint32_t cpu);
     void set_break(const MemoryEvent& event, Mm& mm, std::uint32_t cpu);
     void fault(const MemoryEvent& event, Mm& mm, std::uint32_t cpu);
+    bool is_exec_fault(const MemoryEvent& event, Process& process) const;
+    void settle(std::uint32_t process, std::uint32_t cpu);
+    void move_stack(const std::vector<MemoryEvent>& faults, Mm& mm, std::uint32_t cpu);
     void fork(const MemoryEvent& event, std::uint32_t cpu);
     void exec(const MemoryEvent& event, std::uint32_t cpu);
     void exit(const MemoryEvent& event, std::uint32_t cpu);

@@ -5,6 +5,20 @@
 
 namespace tlbscope::flush {
 
+namespace {
+
+std::uint64_t number_of(const std::pair<const std::uint64_t, Space::Table>& table) { return table.first; }
+std::uint64_t number_of(std::uint64_t table) { return table; }
+
+// Whether the table `number` of 2^up bytes has any of `lower`, tables of 2^down bytes, under it.
+template <class Tables>
+bool tables_below(const Tables& lower, std::uint64_t number, std::uint8_t up, std::uint8_t down) {
+    const auto first = lower.lower_bound(number << (up - down));
+    return first != lower.end() && number_of(*first) >> (up - down) == number;
+}
+
+}  // namespace
+
 Geometry Geometry::of(PageShift page) {
     Geometry geometry{.page_shift = page.value()};
     if (page.value() == 14) {
@@ -118,6 +132,28 @@ void Space::remove_entries(std::uint64_t start, std::uint64_t end, Gather& gathe
     }
 }
 
+bool Space::any_range(std::uint64_t start, std::uint64_t end) const {
+    const auto next = ranges_.lower_bound(start);
+    return (next != ranges_.end() && next->first < end) ||
+           (next != ranges_.begin() && std::prev(next)->second.end > start);
+}
+
+bool Space::any_entry(std::uint64_t start, std::uint64_t end) const {
+    const std::uint8_t shift = geometry_.table_shift[0];
+    for (auto table = tables_.lower_bound(start >> shift);
+         table != tables_.end() && (table->first << shift) < end; ++table) {
+        if (table->second.valid == 0) continue;
+        const std::uint64_t base = table->first << shift;
+        const auto& entries = table->second.entries;
+        const std::uint64_t first = start > base ? (start - base) >> geometry_.page_shift : 0;
+        const std::uint64_t last =
+            std::min<std::uint64_t>(entries.size(), (end - base) >> geometry_.page_shift);
+        for (std::uint64_t i = first; i < last; ++i)
+            if ((entries[i] & kValid) != 0) return true;
+    }
+    return false;
+}
+
 // free_pgtables: a table goes when what is unmapped reaches into it and nothing below or above keeps it: it
 // must lie between the end of the range before (floor) and the start of the range after (ceiling).
 void Space::remove_tables(std::uint64_t start, std::uint64_t end, std::uint64_t floor, std::uint64_t ceiling,
@@ -129,7 +165,8 @@ void Space::remove_tables(std::uint64_t start, std::uint64_t end, std::uint64_t 
     const std::uint8_t shift = geometry_.table_shift[0];
     for (auto table = tables_.lower_bound(start >> shift);
          table != tables_.end() && (table->first << shift) < end;) {
-        if (!inside(table->first, shift)) {
+        // A table with entries left serves a range that the input never showed.
+        if (!inside(table->first, shift) || table->second.valid > 0) {
             ++table;
             continue;
         }
@@ -140,7 +177,9 @@ void Space::remove_tables(std::uint64_t start, std::uint64_t end, std::uint64_t 
         const std::uint8_t up = geometry_.table_shift[level + 1];
         for (auto table = upper_[level].lower_bound(start >> up);
              table != upper_[level].end() && (*table << up) < end;) {
-            if (!inside(*table, up)) {
+            const bool used = level == 0 ? tables_below(tables_, *table, up, shift)
+                                         : tables_below(upper_[0], *table, up, geometry_.table_shift[1]);
+            if (!inside(*table, up) || used) {
                 ++table;
                 continue;
             }
@@ -152,6 +191,8 @@ void Space::remove_tables(std::uint64_t start, std::uint64_t end, std::uint64_t 
 }
 
 void Space::unmap(std::uint64_t start, std::uint64_t end, Gather& gather) {
+    // Where nothing is mapped the kernel does nothing, and walks no tables either.
+    if (!any_range(start, end) && !any_entry(start, end)) return;
     remove_entries(start, end, gather);
     erase_ranges(start, end);
     if (!complete) return;  // neighbours may be there that the log never showed

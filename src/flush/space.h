@@ -77,6 +77,14 @@ class Space {
     [[nodiscard]] std::uint64_t heap_end() const { return heap_end_; }
     void set_heap_end(std::uint64_t end) { heap_end_ = end; }
 
+    // An entry: kValid, kWritable, and the frame when the page is the process's own, 0 for a page of a file
+    // or the page of zeros.
+    using Entry = std::uint32_t;
+    struct Table {
+        std::vector<Entry> entries;
+        std::uint32_t valid = 0;
+    };
+
   private:
     struct Range {
         std::uint64_t end = 0;
@@ -86,15 +94,11 @@ class Space {
     };
     // An entry: kValid, kWritable, and the frame when the page is the process's own, 0 for a page of a file
     // or the page of zeros.
-    using Entry = std::uint32_t;
     static constexpr Entry kValid = Entry{1} << 31;
     static constexpr Entry kWritable = Entry{1} << 30;
     static constexpr Entry kFrame = kWritable - 1;
-    struct Table {
-        std::vector<Entry> entries;
-        std::uint32_t valid = 0;
-    };
-
+    [[nodiscard]] bool any_range(std::uint64_t start, std::uint64_t end) const;
+    [[nodiscard]] bool any_entry(std::uint64_t start, std::uint64_t end) const;
     void split(std::uint64_t at);
     void erase_ranges(std::uint64_t start, std::uint64_t end);
     Table& table_of(std::uint64_t address);
