@@ -11,11 +11,11 @@
 
 #include "cli/command.h"
 #include "core/numbers.h"
+#include "flush/recorded.h"
 #include "flush/replay.h"
 #include "import_log/log.h"
 #include "machine/machine_file.h"
 #include "recording/format.h"
-#include "recording/kernel_events.h"
 #include "recording/summary.h"
 #include "report/flush_report.h"
 
@@ -153,27 +153,22 @@ Result<void> count_executed(const recording::Recording& recording, report::Flush
     return {};
 }
 
-Result<void> read_recording(const recording::Recording& recording, flush::Replay& replay,
-                            flush::Replay* second, report::FlushReport& report) {
-    recording::KernelEventReader events(recording);
-    for (;;) {
-        auto next = events.next();
-        if (!next) return std::unexpected(next.error());
-        if (!*next) break;
-        if (const auto* event = std::get_if<MemoryEvent>(&**next)) {
-            replay.event(*event);
-            if (second != nullptr) second->event(*event);
-        } else if (const auto* call = std::get_if<MemoryCall>(&**next)) {
-            replay.call(*call);
-            if (second != nullptr) second->call(*call);
-        } else {
-            report.observed.add(std::get<TlbOperation>(**next));
-        }
+Result<void> read_recording(const recording::Recording& recording, const Options& options,
+                            std::span<flush::Replay* const> replays, report::FlushReport& report) {
+    {
+        Progress progress("replaying", *options.progress);
+        auto done = flush::replay_recording(
+            recording, replays, report.observed,
+            [&](std::uint64_t chunks, std::uint64_t all) { progress.update(chunks, all); });
+        if (!done) return done;
     }
     if (recording.metadata().lost_kernel_events > 0)
         report.notes.push_back(fmt::format("{} of the kernel's events were lost: counts are too low",
                                            grouped(recording.metadata().lost_kernel_events)));
     if (!recording.whole()) report.notes.push_back("the recording is not whole: " + recording.damage());
+    if (!report.references)
+        report.notes.emplace_back(
+            "the recording holds changes of page only: which translations were alive is unknown");
     return count_executed(recording, report);
 }
 
@@ -209,6 +204,8 @@ Result<Exit> run(const Options& options, Console& console) {
                         "record --system --events brings them home");
         if (!how->page && metadata.page_bytes != 0)
             how->page = PageShift(static_cast<std::uint8_t>(std::countr_zero(metadata.page_bytes)));
+        report.references = metadata.granularity == recording::Granularity::kFull;
+        how->references = report.references;
         how->calls = options.from == "calls" || options.from == "both" || options.from == "auto";
         if (options.from == "both") {
             flush::ReplayOptions events = *how;
@@ -216,7 +213,9 @@ Result<Exit> run(const Options& options, Console& console) {
             second.emplace(*policies, events);
         }
         replay.emplace(std::move(*policies), *how);
-        if (auto done = read_recording(*recording, *replay, second ? &*second : nullptr, report); !done)
+        std::vector<flush::Replay*> replays = {&*replay};
+        if (second) replays.push_back(&*second);
+        if (auto done = read_recording(*recording, options, replays, report); !done)
             return std::unexpected(done.error());
     } else {
         if (options.from == "calls" || options.from == "both")

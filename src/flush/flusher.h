@@ -37,6 +37,7 @@ class Flusher {
 
     [[nodiscard]] const Account& account() const { return account_; }
     [[nodiscard]] const FlushSizes& sizes() const { return sizes_; }
+    [[nodiscard]] Tally& tally_of(Reason reason) { return account_.of(reason); }
     // Translations that one CPU's TLB holds.
     void set_entries(std::uint64_t entries) { sizes_.most = entries; }
     // Every operation is shown to it; it must outlive the flusher.

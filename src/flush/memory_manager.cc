@@ -223,6 +223,8 @@ void MemoryManager::leave(std::shared_ptr<Mm> mm, std::uint32_t cpu, Reason reas
         Gather g(request, geometry_.page_bytes(),
                  [this](const Request& what) { listener_->requested(what); });
         mm->space->clear(g);
+        // What was there before the input began is not known, but something was.
+        if (!mm->space->complete && !g.anything_unflushed()) g.remove_table(0);
         (void)g.finish();
     }
     listener_->ended(mm->id);

@@ -40,7 +40,7 @@ void Radix::exit_lazy(std::uint32_t number, SpaceId space, bool current) {
         if (at.loaded == space) at.loaded.reset();  // init_mm
         masks_[space.value()].remove(number);
     }
-    Operation operation{.scope = TlbScope::kPid, .walk_cache = true, .space = space};
+    Operation operation{.scope = TlbScope::kPid, .walk_cache = true, .space = space, .reason = reason_};
     operation.cpus.add(number);
     issue(operation, TlbScope::kPid, rules_.pid_instructions);
     ++tally().local_barriers;

@@ -9,6 +9,12 @@ Replay::Replay(std::vector<PolicyOnMachine> policies, const ReplayOptions& optio
     assumptions_.page = options.page.value_or(PageShift(12));
     for (const PolicyOnMachine& each : policies_)
         flushers_.push_back(make_flusher(each.policy, each.machine, assumptions_.page));
+    if (options.references)
+        for (std::size_t i = 0; i < policies_.size(); ++i) {
+            tlbs_.push_back(std::make_unique<TlbContents>(*flushers_[i], policies_[i].machine.flush.entries,
+                                                          assumptions_.page));
+            flushers_[i]->show(tlbs_.back().get());
+        }
     if (options.calls) calls_ = std::make_unique<CallManager>(assumptions_.page, *this);
 }
 
@@ -39,20 +45,32 @@ void Replay::call(const MemoryCall& call) {
     if (calls_) calls_->call(call);
 }
 
+void Replay::reference(std::uint32_t cpu, std::uint64_t address) {
+    if (cpu >= running_.size() || !running_[cpu]) return;
+    for (const auto& tlb : tlbs_) tlb->reference(cpu, *running_[cpu], address);
+}
+
 void Replay::finish() {
     if (!manager_ && !calls_) decide();
 }
 
 void Replay::switched(std::uint32_t cpu, std::optional<SpaceId> space) {
+    if (cpu >= running_.size()) running_.resize(cpu + 1);
+    running_[cpu] = space;
     for (const auto& flusher : flushers_) flusher->switch_to(cpu, space);
 }
 
 void Replay::requested(const Request& request) {
-    for (const auto& flusher : flushers_) flusher->request(request);
+    for (std::size_t i = 0; i < flushers_.size(); ++i) {
+        if (!tlbs_.empty()) tlbs_[i]->begin(request);
+        flushers_[i]->request(request);
+        if (!tlbs_.empty()) tlbs_[i]->end();
+    }
 }
 
 void Replay::ended(SpaceId space) {
     for (const auto& flusher : flushers_) flusher->forget(space);
+    for (const auto& tlb : tlbs_) tlb->forget(space);
 }
 
 std::vector<Replay::Result> Replay::results() const {

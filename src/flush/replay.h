@@ -15,6 +15,7 @@
 #include "flush/call_manager.h"
 #include "flush/memory_manager.h"
 #include "flush/policy.h"
+#include "flush/tlb_contents.h"
 #include "machine/machine.h"
 
 namespace tlbscope::flush {
@@ -30,6 +31,8 @@ struct ReplayOptions {
     std::optional<bool> faults;         // otherwise whether the first events show any
     // Requests are what the kernel was recorded to ask (call()), not what the events lead to expect.
     bool calls = false;
+    // The input has references: reference() will be called.
+    bool references = false;
 };
 
 class Replay : public Listener {
@@ -41,6 +44,8 @@ class Replay : public Listener {
 
     void event(const MemoryEvent& event);
     void call(const MemoryCall& call);  // with ReplayOptions::calls
+    // CPU `cpu` used a translation of the space it runs; user side only.
+    void reference(std::uint32_t cpu, std::uint64_t address);
     void finish();
 
     struct Result {
@@ -64,6 +69,8 @@ class Replay : public Listener {
 
     std::vector<PolicyOnMachine> policies_;
     std::vector<std::unique_ptr<Flusher>> flushers_;
+    std::vector<std::unique_ptr<TlbContents>> tlbs_;  // by policy; empty without references
+    std::vector<std::optional<SpaceId>> running_;     // by CPU
     ReplayOptions options_;
     Assumptions assumptions_;
     std::vector<MemoryEvent> first_;
