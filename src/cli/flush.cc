@@ -206,6 +206,7 @@ Result<Exit> run(const Options& options, Console& console) {
             how->page = PageShift(static_cast<std::uint8_t>(std::countr_zero(metadata.page_bytes)));
         report.references = metadata.granularity == recording::Granularity::kFull;
         how->references = report.references;
+        if (!how->faults) how->faults = true;
         how->calls = options.from == "calls" || options.from == "both" || options.from == "auto";
         if (options.from == "both") {
             flush::ReplayOptions events = *how;

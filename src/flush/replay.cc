@@ -15,7 +15,10 @@ Replay::Replay(std::vector<PolicyOnMachine> policies, const ReplayOptions& optio
                                                           assumptions_.page));
             flushers_[i]->show(tlbs_.back().get());
         }
-    if (options.calls) calls_ = std::make_unique<CallManager>(assumptions_.page, *this);
+    if (options.calls)
+        calls_ = std::make_unique<CallManager>(assumptions_.page, *this);
+    else if (options.references)
+        decide();  // references do not wait for later events
 }
 
 Replay::~Replay() = default;
