@@ -19,8 +19,8 @@ namespace tlbscope::addrspace {
 // user-side pages the tag of their space's identifier: identifier 0 has tag 1.
 inline constexpr std::uint16_t kGlobalTag = 0;
 inline constexpr std::uint16_t kFirstUserTag = 1;
-// Most identifiers a replay tells apart; tags have 12 bits and one value means "no entry".
-inline constexpr std::uint32_t kMostAsids = 4094;
+// Most identifiers a replay tells apart; tags have 10 bits and one value means "no entry".
+inline constexpr std::uint32_t kMostAsids = 1022;
 
 class Asids {
   public:

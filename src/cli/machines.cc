@@ -15,22 +15,37 @@ namespace {
 using machine::Machine;
 using Json = nlohmann::ordered_json;
 
-std::string page_sizes(const Machine& machine) {
+std::string page_sizes(const std::vector<PageShift>& sizes) {
     std::string text;
-    for (const PageShift size : machine.pages.sizes) {
+    for (const PageShift size : sizes) {
         if (!text.empty()) text += ", ";
         text += size_name(size.bytes());
     }
     return text;
 }
 
-std::string geometry_text(const machine::TlbGeometry& geometry) {
+std::string geometry_text(const Machine& machine, const machine::TlbDescription& tlb) {
+    const machine::TlbGeometry& geometry = tlb.geometry;
     std::string text = geometry.ways == geometry.entries
                            ? fmt::format("{} entries, fully associative", geometry.entries)
                            : fmt::format("{} entries, {} ways", geometry.entries, geometry.ways);
     text += fmt::format(", {}", machine::name_of(geometry.replacement));
     if (geometry.reserved > 0) text += fmt::format(", {} reserved", geometry.reserved);
+    if (tlb.pages != machine.pages.sizes) text += fmt::format(", for {}", page_sizes(tlb.pages));
+    if (tlb.instruction && tlb.data) text += ", for instructions and data";
+    if (tlb.level > 1) text += fmt::format(", level {}, a hit costs {} cycles", tlb.level, tlb.hit.value());
+    if (tlb.inclusive) text += ", includes the levels before";
     return text;
+}
+
+std::string invalidation_text(const machine::InvalidationRules& rules) {
+    return fmt::format(
+        "by page: {}, {}; of everything: {}, {}; a reload {} older entries of other sizes in its range",
+        rules.page_matches_any_asid ? "whatever the identifier" : "with its identifier",
+        rules.page_kills_reserved ? "reserved entries as well" : "not reserved entries",
+        rules.all_spares_reserved ? "not reserved entries" : "reserved entries as well",
+        rules.all_spares_global ? "not global ones" : "global ones as well",
+        rules.reload_kills_overlapping ? "removes" : "leaves");
 }
 
 std::string shown(const Machine& machine) {
@@ -44,15 +59,25 @@ std::string shown(const Machine& machine) {
           fmt::format("{:g} MHz, {:g} cycles an instruction", machine.clock.hertz / 1e6,
                       machine.clock.cycles_per_instruction),
           machine.clock.source);
-    group("pages", fmt::format("{}; base {}", page_sizes(machine), size_name(machine.pages.base.bytes())),
+    group("pages",
+          fmt::format("{}; base {}", page_sizes(machine.pages.sizes), size_name(machine.pages.base.bytes())),
           machine.pages.source);
     group("asid", fmt::format("{} identifiers", machine.asids.count), machine.asids.source);
-    for (const auto& tlb : machine.tlbs) group("tlb." + tlb.name, geometry_text(tlb.geometry), tlb.source);
+    for (const auto& tlb : machine.tlbs) group("tlb." + tlb.name, geometry_text(machine, tlb), tlb.source);
+    if (!machine.rules.empty()) group("mapping", machine.mapping().text(), machine.rules_source);
+    if (!machine.invalidation.source.empty())
+        group("invalidation", invalidation_text(machine.invalidation), machine.invalidation.source);
     group("refill",
           fmt::format("by {}, {} cycles per miss", machine.refill.by, machine.refill.cycles.value()),
           machine.refill.source);
     text += fmt::format("\n  {:<16} {}\n", "file", machine.file);
     return text;
+}
+
+Json sizes_json(const std::vector<PageShift>& pages) {
+    Json sizes = Json::array();
+    for (const PageShift size : pages) sizes.push_back(size.bytes());
+    return sizes;
 }
 
 Json as_json(const Machine& machine) {
@@ -64,16 +89,24 @@ Json as_json(const Machine& machine) {
                {{"hertz", machine.clock.hertz},
                 {"cycles_per_instruction", machine.clock.cycles_per_instruction},
                 {"source", machine.clock.source}}}};
-    Json sizes = Json::array();
-    for (const PageShift size : machine.pages.sizes) sizes.push_back(size.bytes());
-    json["pages"] = {
-        {"sizes", sizes}, {"base", machine.pages.base.bytes()}, {"source", machine.pages.source}};
+    json["pages"] = {{"sizes", sizes_json(machine.pages.sizes)},
+                     {"base", machine.pages.base.bytes()},
+                     {"source", machine.pages.source}};
     json["asid"] = {{"count", machine.asids.count}, {"source", machine.asids.source}};
     for (const auto& tlb : machine.tlbs)
-        json["tlb"][tlb.name] = {
-            {"entries", tlb.geometry.entries},   {"ways", tlb.geometry.ways},
-            {"reserved", tlb.geometry.reserved}, {"replacement", machine::name_of(tlb.geometry.replacement)},
-            {"seed", tlb.geometry.seed},         {"source", tlb.source}};
+        json["tlb"][tlb.name] = {{"entries", tlb.geometry.entries},
+                                 {"ways", tlb.geometry.ways},
+                                 {"reserved", tlb.geometry.reserved},
+                                 {"replacement", machine::name_of(tlb.geometry.replacement)},
+                                 {"seed", tlb.geometry.seed},
+                                 {"level", tlb.level},
+                                 {"serves", tlb.instruction && tlb.data ? "both"
+                                            : tlb.instruction           ? "instruction"
+                                                                        : "data"},
+                                 {"pages", sizes_json(tlb.pages)},
+                                 {"hit", tlb.hit.value()},
+                                 {"inclusive", tlb.inclusive},
+                                 {"source", tlb.source}};
     json["refill"] = {{"by", machine.refill.by},
                       {"cycles", machine.refill.cycles.value()},
                       {"source", machine.refill.source}};

@@ -23,14 +23,16 @@ Attribution::Attribution(const machine::Machine& machine, const recording::Dicti
       wants_region_(question.needs(Dimension::kRegion)),
       wants_cause_(question.instructions || question.needs(Dimension::kCause)),
       wants_instruction_(question.instructions),
+      shift_(machine.pages.base),
       causes_(machine),
       block_functions_(dictionary.size()) {
     function_numbers_.emplace(std::pair(kUnknown, kUnknown), 0);
 }
 
 void Attribution::looked_up(const replay::Lookups& lookups) {
+    shift_ = lookups.shift;
     causes_.looked_up(lookups, batch_causes_);
-    if (lookups.missed.empty()) return;
+    if (lookups.walked.empty()) return;
     replay::locate(lookups, batch_misses_);
     for (std::size_t i = 0; i < batch_misses_.size(); ++i) {
         const replay::Miss& miss = batch_misses_[i];

@@ -69,9 +69,12 @@ class Attribution final : public replay::Observer {
 
     void looked_up(const replay::Lookups& lookups) override;
     void switching(const replay::SpaceSwitch& to) override { causes_.switching(to); }
+    void removing(const replay::Removal& removal) override { causes_.removing(removal); }
 
     [[nodiscard]] const FlatMap<Cell, std::uint64_t>& cells() const { return cells_; }
     [[nodiscard]] const std::vector<Function>& functions() const { return functions_; }
+    // Size of the pages that cells name.
+    [[nodiscard]] PageShift shift() const { return shift_; }
     [[nodiscard]] const replay::Counts& misses() const { return misses_; }
     [[nodiscard]] const std::array<CauseCounts, 2>& causes() const { return causes_.counts(); }
 
@@ -95,6 +98,7 @@ class Attribution final : public replay::Observer {
     bool wants_function_, wants_page_, wants_space_, wants_mode_, wants_kind_, wants_side_, wants_region_,
         wants_cause_, wants_instruction_;
 
+    PageShift shift_;
     MachineCauses causes_;
     std::vector<Cause> batch_causes_;
     std::vector<replay::Miss> batch_misses_;

@@ -200,7 +200,7 @@ Result<Breakdown> break_down(const Attribution& attribution, const Question& que
     ledger.causes = attribution.causes();
     if (auto verified = ledger.verify(); !verified) return std::unexpected(verified.error());
 
-    const Words words(attribution, metadata, ledger.machine.pages.base);
+    const Words words(attribution, metadata, attribution.shift());
     const std::vector<Counted> cells = matching(attribution, question, words);
     Breakdown breakdown{.by = question.by,
                         .filters = {},

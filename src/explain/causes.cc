@@ -1,5 +1,7 @@
 #include "explain/causes.h"
 
+#include <algorithm>
+
 #include "addrspace/asids.h"
 
 namespace tlbscope::explain {
@@ -8,7 +10,9 @@ namespace {
 
 Translation translation_of(std::uint64_t key, SpaceId space) {
     const bool kernel = machine::tag_of(key) == addrspace::kGlobalTag;
-    return {.page = machine::page_of(key), .space = kernel ? kKernelSpace : space.value()};
+    return {.page = machine::page_of(key),
+            .space = kernel ? kKernelSpace : space.value(),
+            .size = static_cast<std::uint8_t>(machine::size_of(key))};
 }
 
 }  // namespace
@@ -26,9 +30,12 @@ bool ArrayCauses::Shadow::missed_at(std::uint32_t index) {
     return next_ < count_ && missed_[next_] == index;
 }
 
-ArrayCauses::ArrayCauses(const machine::TlbGeometry& geometry) : geometry_(geometry) {
+ArrayCauses::ArrayCauses(const machine::TlbGeometry& geometry, bool alone, bool loaded)
+    : geometry_(geometry),
+      lru_(alone && geometry.replacement == machine::Replacement::kLru),
+      loaded_(loaded) {
     const bool full = geometry.sets() == 1;
-    const bool lru = geometry.replacement == machine::Replacement::kLru;
+    const bool lru = lru_;
     machine::TlbGeometry shadow = geometry;
     shadow.replacement = machine::Replacement::kLru;
     if (!full && !lru) conflict_.make(shadow);
@@ -41,9 +48,15 @@ void ArrayCauses::judge(std::span<const std::uint64_t> keys, std::span<const std
     capacity_.look_up(keys);
     conflict_.look_up(keys);
     causes.resize(missed.size());
-    const bool lru = geometry_.replacement == machine::Replacement::kLru;
+    std::uint32_t hit = 0;
+    const auto note_hits = [&](std::uint32_t until) {
+        for (; loaded_ && hit < until; ++hit)
+            history_[translation_of(keys[hit], space)] = {.looked_up = true, .removed = false};
+    };
     for (std::size_t i = 0; i < missed.size(); ++i) {
         const std::uint32_t at = missed[i];
+        note_hits(at);
+        hit = at + 1;
         History& history = history_[translation_of(keys[at], space)];
         Cause cause = Cause::kReplacement;
         if (!history.looked_up)
@@ -52,11 +65,12 @@ void ArrayCauses::judge(std::span<const std::uint64_t> keys, std::span<const std
             cause = Cause::kInvalidated;
         else if (!capacity_.exists() || capacity_.missed_at(at))
             cause = Cause::kCapacity;
-        else if (conflict_.exists() ? conflict_.missed_at(at) : lru)
+        else if (conflict_.exists() ? conflict_.missed_at(at) : lru_)
             cause = Cause::kConflict;
         history = {.looked_up = true, .removed = false};
         causes[i] = cause;
     }
+    note_hits(static_cast<std::uint32_t>(keys.size()));
 }
 
 void ArrayCauses::drop_tag(std::uint16_t tag, SpaceId owner, std::span<const std::uint64_t> contents) {
@@ -75,27 +89,52 @@ void ArrayCauses::flush_all(SpaceId owner, std::span<const std::uint64_t> conten
     conflict_.flush_all();
 }
 
+void ArrayCauses::remove(const std::function<bool(std::uint64_t, bool)>& doomed,
+                         const std::unordered_map<std::uint16_t, SpaceId>& owners,
+                         std::span<const std::uint64_t> contents) {
+    for (std::size_t slot = 0; slot < contents.size(); ++slot) {
+        const std::uint64_t key = contents[slot];
+        if (key == machine::kNoKey || !doomed(key, slot % geometry_.ways >= geometry_.usable())) continue;
+        const auto owner = owners.find(machine::tag_of(key));
+        history_[translation_of(key, owner == owners.end() ? SpaceId(0) : owner->second)].removed = true;
+    }
+    capacity_.drop_if(doomed);
+    conflict_.drop_if(doomed);
+}
+
+MachineCauses::MachineCauses(machine::Machine machine, bool loads)
+    : machine_(std::move(machine)),
+      loaded_(loads || std::any_of(machine_.rules.begin(), machine_.rules.end(),
+                                   [](const addrspace::MappingRule& rule) { return rule.pinned; })),
+      // A handler's own loads take entries that shadows do not see.
+      alone_(
+          !loaded_ && machine_.levels() == 1 &&
+          !(machine_.refill.derived && machine_.refill.handler && machine_.refill.handler->virtual_table)) {}
+
 MachineCauses::Cpu& MachineCauses::cpu(CpuId id) {
     Cpu& cpu = cpus_[id.value()];
-    for (const Kind kind : replay::kKinds) {
-        auto& array = cpu.arrays[static_cast<std::size_t>(kind)];
-        if (!array) array = std::make_unique<ArrayCauses>(machine_.tlb(kind).geometry);
-    }
+    if (cpu.arrays.empty())
+        for (const machine::TlbDescription& tlb : machine_.tlbs)
+            cpu.arrays.push_back(std::make_unique<ArrayCauses>(tlb.geometry, alone_, loaded_));
     return cpu;
 }
 
 void MachineCauses::looked_up(const replay::Lookups& lookups, std::vector<Cause>& causes) {
-    const auto kind = static_cast<std::size_t>(lookups.kind);
-    cpu(lookups.cpu).arrays[kind]->judge(lookups.keys, lookups.missed, lookups.space, causes);
-    for (const Cause cause : causes) ++counts_[kind][cause];
+    cpu(lookups.cpu).arrays[lookups.array]->judge(lookups.keys, lookups.missed, lookups.space, judged_);
+    causes.clear();
+    std::size_t judged = 0;
+    for (const std::uint32_t at : lookups.walked) {
+        while (lookups.missed[judged] != at) ++judged;
+        causes.push_back(judged_[judged]);
+        ++counts_[static_cast<std::size_t>(lookups.kind_of(at))][judged_[judged]];
+    }
 }
 
 void MachineCauses::switching(const replay::SpaceSwitch& to) {
     Cpu& state = cpu(to.cpu);
     const auto owner = state.owners.find(to.to.tag);
     const SpaceId before = owner == state.owners.end() ? to.space : owner->second;
-    for (const Kind kind : replay::kKinds) {
-        const auto i = static_cast<std::size_t>(kind);
+    for (std::size_t i = 0; i < state.arrays.size(); ++i) {
         if (to.to.flush)
             state.arrays[i]->flush_all(before, to.tlbs[i]->contents());
         else if (to.to.drop)
@@ -104,13 +143,21 @@ void MachineCauses::switching(const replay::SpaceSwitch& to) {
     state.owners[to.to.tag] = to.space;
 }
 
+void MachineCauses::removing(const replay::Removal& removal) {
+    Cpu& state = cpu(removal.cpu);
+    for (std::size_t i = 0; i < state.arrays.size(); ++i)
+        if (!removal.array || i == *removal.array)
+            state.arrays[i]->remove(removal.doomed, state.owners, removal.tlbs[i]->contents());
+}
+
 namespace {
 
 class CauseObserver final : public replay::Observer {
   public:
-    explicit CauseObserver(const machine::Machine& machine) : causes_(machine) {}
+    CauseObserver(const machine::Machine& machine, bool loads) : causes_(machine, loads) {}
     void looked_up(const replay::Lookups& lookups) override { causes_.looked_up(lookups, scratch_); }
     void switching(const replay::SpaceSwitch& to) override { causes_.switching(to); }
+    void removing(const replay::Removal& removal) override { causes_.removing(removal); }
     [[nodiscard]] const std::array<CauseCounts, 2>& counts() const { return causes_.counts(); }
 
   private:
@@ -126,8 +173,11 @@ Result<std::vector<replay::Ledger>> replay_with_causes(const recording::Recordin
     std::vector<std::unique_ptr<CauseObserver>> observers;
     replay::Options watched = options;
     watched.observers.clear();
+    const bool loads = std::any_of(
+        options.events.begin(), options.events.end(),
+        [](const replay::TlbEvent& event) { return event.what == replay::TlbEvent::What::kLoad; });
     for (const machine::Machine& machine : machines) {
-        observers.push_back(std::make_unique<CauseObserver>(machine));
+        observers.push_back(std::make_unique<CauseObserver>(machine, loads));
         watched.observers.push_back(observers.back().get());
     }
     auto ledgers = replay::replay(recording, machines, watched);

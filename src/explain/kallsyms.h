@@ -8,16 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "addrspace/regions.h"
 #include "explain/symbols.h"
 
 namespace tlbscope::explain {
 
-struct AddressRange {
-    std::uint64_t start = 0;
-    std::uint64_t end = 0;
-    [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address < end; }
-    [[nodiscard]] bool empty() const { return start >= end; }
-};
+using addrspace::AddressRange;
 
 struct KernelSymbols {
     std::vector<Symbol> kernel;

@@ -16,7 +16,7 @@ void add(KindCounts& to, const KindCounts& from) {
 }  // namespace
 
 void MissTotals::looked_up(const replay::Lookups& lookups) {
-    if (lookups.missed.empty()) return;
+    if (lookups.walked.empty()) return;
     replay::locate(lookups, misses_);
     shift_ = lookups.shift;
     for (const replay::Miss& miss : misses_) {
@@ -52,7 +52,7 @@ std::map<RowName, KindCounts> MissTotals::by_region() const {
     std::map<RowName, KindCounts> rows;
     for (const auto& [key, counts] : pages_) {
         const Region region = names_.region_of(SpaceId(key.space), VirtAddr(key.page << shift_.value()));
-        add(rows[{std::string(explain::name_of(region)), ""}], counts);
+        add(rows[{std::string(addrspace::name_of(region)), ""}], counts);
     }
     return rows;
 }
@@ -62,7 +62,7 @@ std::map<RowName, KindCounts> MissTotals::by_page() const {
     for (const auto& [key, counts] : pages_) {
         const VirtAddr address(key.page << shift_.value());
         const Name name = names_.function_at(SpaceId(key.space), address);
-        std::string object(explain::name_of(names_.region_of(SpaceId(key.space), address)));
+        std::string object(addrspace::name_of(names_.region_of(SpaceId(key.space), address)));
         if (!name.object.empty() && name.object != "[kernel]") object += " " + file_name(name.object);
         add(rows[{fmt::format("{:#x}", address.value()), object}], counts);
     }

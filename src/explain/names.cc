@@ -457,6 +457,8 @@ Region Names::region_of(SpaceId space, VirtAddr address) const {
     return Region::kUserMmap;
 }
 
+addrspace::AddressRange Names::kernel_image() const { return state_->layout.image(); }
+
 std::uint32_t Names::function_count() const { return static_cast<std::uint32_t>(state_->functions.size()); }
 
 std::span<const std::string> Names::warnings() const { return state_->warnings; }

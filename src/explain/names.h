@@ -13,12 +13,15 @@
 #include <string_view>
 #include <vector>
 
+#include "addrspace/regions.h"
 #include "core/error.h"
 #include "core/types.h"
-#include "explain/regions.h"
 #include "recording/recording.h"
 
 namespace tlbscope::explain {
+
+using addrspace::KernelLayout;
+using addrspace::Region;
 
 inline constexpr std::string_view kUnknownFunction = "[unknown]";
 
@@ -62,6 +65,9 @@ class Names {
     // the answer per block or page.
     [[nodiscard]] Name function_at(SpaceId space, VirtAddr address) const;
     [[nodiscard]] Region region_of(SpaceId space, VirtAddr address) const;
+
+    // The kernel's own code and data; empty when unknown.
+    [[nodiscard]] addrspace::AddressRange kernel_image() const;
 
     [[nodiscard]] Name name_of(std::uint32_t function_id) const;
     // Bytes of all its parts.

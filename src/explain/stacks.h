@@ -16,12 +16,15 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "addrspace/regions.h"
 #include "core/error.h"
 #include "core/types.h"
-#include "explain/regions.h"
 #include "recording/recording.h"
 
 namespace tlbscope::explain {
+
+using addrspace::KernelLayout;
+using addrspace::Region;
 
 class StackPages {
   public:

@@ -31,7 +31,7 @@ class Array {
     Array(const machine::TlbGeometry& geometry, std::uint64_t stream)
         : geometry_(geometry),
           tlb_(machine::make_tlb(geometry, stream)),
-          causes_(geometry),
+          causes_(geometry, true, false),
           keys_(geometry.entries, machine::kNoKey),
           entries_(geometry.entries) {}
 
@@ -185,8 +185,8 @@ class Walker {
         cpu.id = id;
         cpu.asids.emplace(std::min(machine_.asids.count, addrspace::kMostAsids));
         for (const Kind kind : replay::kKinds)
-            cpu.arrays[static_cast<std::size_t>(kind)] =
-                std::make_unique<Array>(machine_.tlb(kind).geometry, replay::random_stream(id, kind));
+            cpu.arrays[static_cast<std::size_t>(kind)] = std::make_unique<Array>(
+                machine_.tlb(kind).geometry, replay::random_stream(id, static_cast<std::size_t>(kind)));
         switch_space(cpu, SpaceId(0));
         return cpu;
     }

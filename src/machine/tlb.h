@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,14 +22,21 @@
 
 namespace tlbscope::machine {
 
-// What an array compares: a virtual page number below, the tag of its space (addrspace/asids.h) above.
+// What an array compares: a virtual page number below, counted in pages of the entry's own size; above it the
+// tag of its space (addrspace/asids.h); on top which of the replay's page sizes the entry has
+// (machine/routes.h).
 inline constexpr unsigned kTagShift = 52;
+inline constexpr unsigned kSizeShift = 62;
+inline constexpr std::size_t kMostSizes = 4;  // page sizes of entries that one replay tells apart
 inline constexpr std::uint64_t kNoKey = ~std::uint64_t{0};  // an empty slot; no page has this tag
-[[nodiscard]] constexpr std::uint64_t key_of(std::uint64_t page, std::uint16_t tag) {
-    return page | std::uint64_t{tag} << kTagShift;
+[[nodiscard]] constexpr std::uint64_t key_of(std::uint64_t page, std::uint16_t tag, unsigned size = 0) {
+    return page | std::uint64_t{tag} << kTagShift | std::uint64_t{size} << kSizeShift;
 }
 [[nodiscard]] constexpr std::uint16_t tag_of(std::uint64_t key) {
-    return static_cast<std::uint16_t>(key >> kTagShift);
+    return static_cast<std::uint16_t>(key >> kTagShift & 0x3ff);
+}
+[[nodiscard]] constexpr unsigned size_of(std::uint64_t key) {
+    return static_cast<unsigned>(key >> kSizeShift);
 }
 [[nodiscard]] constexpr std::uint64_t page_of(std::uint64_t key) {
     return key & ((std::uint64_t{1} << kTagShift) - 1);
@@ -38,6 +46,8 @@ enum class Replacement : std::uint8_t {
     kFifo,      // the index counts up after each reload
     kFifoDown,  // the index counts down after each reload, as on MPC8xx
     kLru,
+    kTreePlru,  // one bit per inner node of a binary tree over the ways points away from what was used last
+    kNru,  // one bit per entry, as on UltraSPARC: the first that was not used since all bits were cleared
     kRandom,
 };
 
@@ -56,19 +66,22 @@ struct TlbGeometry {
 
 // Rules, for every policy:
 // - a page's set is its number modulo the number of sets;
-// - LRU fills empty ways first, the lowest first; FIFO and random do not look whether a way is empty (MPC801
-// UM
-//   11.8.2: the index alone decides);
+// - LRU, tree-PLRU and NRU fill empty ways first, the lowest first; FIFO and random do not look whether a way
+//   is empty (MPC801 UM 11.8.2: the index alone decides);
 // - a set's FIFO index starts at 0; with N usable ways it goes 0, 1, 2 ... or, counting down, 0, N-1, N-2
 // ...;
-// - flush_all spares the reserved entries and clears the indexes to 0 (same section).
+// - tree-PLRU: a use turns the nodes on the way's path away from it; a reload follows them down;
+// - NRU: a use sets the entry's bit; a reload takes the first entry without one, and when all have one clears
+//   all of the set's first (UltraSPARC User's Manual p. 69, the one-bit LRU);
+// - flush_all spares the reserved entries and clears the indexes to 0 (MPC801 UM 11.8.2).
 class Tlb {
   public:
     struct Counts {
         std::uint64_t found = 0;    // lookups that hit
         std::uint64_t refills = 0;  // reloads
         std::uint64_t evicted = 0;  // valid entries that a reload replaced
-        std::uint64_t dropped = 0;  // valid entries that drop_tag or flush_all removed
+        std::uint64_t pinned = 0;   // entries that pin() loaded
+        std::uint64_t dropped = 0;  // valid entries that drop_tag, drop_if or flush_all removed
     };
 
     virtual ~Tlb() = default;
@@ -78,8 +91,19 @@ class Tlb {
     // Removes every entry with this tag.
     virtual void drop_tag(std::uint16_t tag) = 0;
     virtual void flush_all() = 0;
+    // Removes the entries for which `doomed` holds of their key and whether they are reserved. Returns how
+    // many.
+    virtual std::size_t drop_if(const std::function<bool(std::uint64_t key, bool reserved)>& doomed) = 0;
+    // Reloads without a lookup, as software does that writes an entry; one with the same key goes first.
+    virtual void load(std::uint64_t key) = 0;
+    // Puts the key into the first reserved entry that is empty; false when there is none.
+    virtual bool pin(std::uint64_t key) = 0;
+    [[nodiscard]] virtual bool holds(std::uint64_t key) const = 0;
 
     [[nodiscard]] virtual const Counts& counts() const = 0;
+    // Key that the last reload replaced, for a level that must include this one; kNoKey when the slot was
+    // empty.
+    [[nodiscard]] virtual std::uint64_t last_evicted() const = 0;
     // Slot by slot, set after set; kNoKey where empty.
     [[nodiscard]] virtual std::span<const std::uint64_t> contents() const = 0;
     [[nodiscard]] std::uint64_t resident() const;

@@ -215,6 +215,14 @@ std::uint64_t TomlTable::whole_or_word(const std::string& key, std::uint64_t lea
     return whole(key, least, most);
 }
 
+bool TomlTable::truth_or(const std::string& key, bool otherwise) {
+    const toml::node* node = table_->get(key);
+    if (node == nullptr) return otherwise;
+    if (const auto* value = node->as_boolean()) return value->get();
+    wrong_type(key, *node, "true or false");
+    return otherwise;
+}
+
 double TomlTable::positive(const std::string& key) {
     const toml::node* node = require(key);
     if (node == nullptr) return 1;

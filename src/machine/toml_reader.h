@@ -57,6 +57,7 @@ class TomlTable {
     std::uint64_t whole(const std::string& key, std::uint64_t least, std::uint64_t most);
     std::uint64_t whole_or(const std::string& key, std::uint64_t least, std::uint64_t most,
                            std::uint64_t otherwise);
+    bool truth_or(const std::string& key, bool otherwise);
     double positive(const std::string& key);
     std::vector<std::string> texts(const std::string& key);
     // `word`'s value stands for the given text: "full".

@@ -2,7 +2,7 @@
 // the order in which batches of different CPUs arrive does not matter; those of one CPU must come in program
 // order.
 //
-// Machines that see the same keys (same base page, as many identifiers) share the work of making them.
+// Machines that see the same touches (same smallest page, as many identifiers) share the work of making them.
 #pragma once
 
 #include <array>
@@ -15,29 +15,29 @@
 #include "addrspace/asids.h"
 #include "addrspace/spaces.h"
 #include "core/error.h"
-#include "machine/machine.h"
-#include "machine/tlb.h"
 #include "recording/batch.h"
 #include "recording/dictionary.h"
 #include "recording/metadata.h"
 #include "recording/recording.h"
 #include "replay/ledger.h"
+#include "replay/mmu.h"
 #include "replay/observer.h"
+#include "replay/plan.h"
 #include "replay/touches.h"
 
 namespace tlbscope::replay {
 
-// Keeps the random choices of the arrays of different CPUs and kinds apart.
-[[nodiscard]] constexpr std::uint64_t random_stream(CpuId cpu, Kind kind) {
-    return std::uint64_t{cpu.value()} * 2 + static_cast<std::uint64_t>(kind);
+// Keeps the random choices of different CPUs' arrays apart; `array` is the array's place in the machine.
+[[nodiscard]] constexpr std::uint64_t random_stream(CpuId cpu, std::size_t array) {
+    return std::uint64_t{cpu.value()} * 2 + array;
 }
 
 class Engine {
   public:
     // The dictionary and the observers must outlive the engine, and the dictionary must not grow. `observers`
-    // is empty or has one, or none (nullptr), for each machine.
+    // is empty or has one, or none (nullptr), for each plan.
     Engine(const recording::Dictionary& dictionary, const recording::Metadata& metadata,
-           std::vector<machine::Machine> machines, std::vector<Observer*> observers = {});
+           std::vector<Plan> plans, std::vector<Observer*> observers = {});
 
     Result<void> consume(const recording::Batch& batch);
     // Touches of a page-granularity recording.
@@ -49,23 +49,19 @@ class Engine {
                                                      const RecordedTotals& totals) const;
 
   private:
-    // One machine's TLBs on one CPU, with its misses.
-    struct Mmu {
-        std::array<std::unique_ptr<machine::Tlb>, 2> tlbs;  // by kind
-        Counts misses;
-        std::uint64_t pages_missed = 0;  // all page numbers that missed, or-ed together
-        Observer* observer = nullptr;
-    };
-    // Machines that see the same keys.
+    // Machines that see the same touches.
     struct Group {
         PageShift shift;
         std::uint32_t asids = 0;
-        std::vector<std::size_t> machines;
+        bool in_order = false;  // some of them need program order
+        std::vector<std::size_t> plans;
     };
     struct GroupState {
         TouchCollector collector;
         addrspace::Asids asids;
-        std::vector<Mmu> mmus;  // of the group's machines
+        std::uint16_t tag = addrspace::kFirstUserTag;  // of the space that runs
+        std::vector<Mmu> mmus;                         // of the group's plans
+        std::vector<std::size_t> next_event;           // of each plan
     };
     struct Cpu {
         CpuId id;
@@ -74,24 +70,22 @@ class Engine {
         std::vector<GroupState> groups;
         bool in_space = false;  // some space runs
     };
-    // Blocks [begin, end) of a batch; no batch at granularity page.
-    struct Source {
-        const recording::Batch* batch = nullptr;
-        std::uint32_t begin = 0;
-        std::uint32_t end = 0;
-    };
 
     Cpu& cpu(CpuId id);
-    void switch_space(Cpu& cpu, SpaceId recorded);
+    void switch_space(Cpu& cpu, SpaceId recorded, std::uint64_t execution);
     // Until the recording says otherwise a CPU runs the first space.
     void ensure_space(Cpu& cpu);
-    void look_up(const Cpu& cpu, const Group& group, Mmu& mmu, const Source& source);
-    void look_up(Mmu& mmu, Kind kind, const TouchList& list, const std::vector<ModeRun>& modes);
-    void tell(const Cpu& cpu, const Group& group, const Mmu& mmu, Kind kind, const Source& source) const;
+    Result<std::uint32_t> look_up(Cpu& cpu, const recording::Batch& batch, std::uint32_t begin,
+                                  std::uint32_t end, std::uint32_t access);
+    // What happens to the TLBs before execution `position` of the batch; returns whether anything did.
+    void happen(Cpu& cpu, const recording::Event& event);
+    void inject(Cpu& cpu, std::uint64_t execution);
+    [[nodiscard]] std::uint64_t next_injected(const Cpu& cpu) const;
+    void apply(Cpu& cpu, std::size_t group, std::size_t member, const TlbEvent& event);
     [[nodiscard]] Ledger ledger_of(std::size_t group, std::size_t member) const;
 
     const recording::Dictionary* dictionary_;
-    std::vector<machine::Machine> machines_;
+    std::vector<Plan> plans_;
     std::vector<Observer*> observers_;
     std::uint64_t kernel_base_;
     recording::Granularity granularity_;
@@ -100,10 +94,9 @@ class Engine {
     std::map<std::uint8_t, std::shared_ptr<const BlockTable>> tables_;  // by page shift
     std::map<std::uint32_t, Cpu> cpus_;
     Touches touches_;
-    std::vector<std::uint32_t> missed_;
-    std::size_t missed_count_ = 0;  // of the last look-up
-    std::uint64_t executions_ = 0;  // of the batches before
-    std::uint64_t invalidations_ = 0;
+    std::vector<Touch> in_order_;
+    std::uint64_t executions_ = 0;     // of the batches before
+    std::uint64_t invalidations_ = 0;  // whose operands nobody knows
     std::uint64_t gaps_ = 0;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "machine/routes.h"
+
 namespace tlbscope::replay {
 
 namespace {
@@ -28,7 +30,15 @@ class Identities {
 
 }  // namespace
 
-Cycles Ledger::refill_cycles(Kind kind) const { return machine.refill.cycles * misses.of(kind); }
+void Ledger::charge_misses() {
+    for (const Kind kind : kKinds)
+        refill[static_cast<std::size_t>(kind)] = machine.refill.cycles * misses.of(kind);
+}
+
+Cycles Ledger::refill_cycles(Kind kind) const {
+    const auto k = static_cast<std::size_t>(kind);
+    return refill[k] + later_hits[k];
+}
 
 Cycles Ledger::refill_cycles() const {
     return refill_cycles(Kind::kInstruction) + refill_cycles(Kind::kData);
@@ -36,19 +46,33 @@ Cycles Ledger::refill_cycles() const {
 
 Result<void> Ledger::verify() const {
     Identities check;
+    // By kind: what the arrays of each level looked up, and which misses led to a refill.
+    std::array<std::array<std::uint64_t, 2>, machine::kMostLevels + 1> looked_up{}, missed{};
+    std::array<std::uint64_t, 2> walks{};
     for (const LevelCounts& level : levels) {
-        check.equal(level.hits + level.misses, level.lookups,
+        for (const std::size_t k : {0, 1}) {
+            check.at_most(level.walks[k], level.misses[k],
+                          fmt::format("refills from tables are misses of tlb.{}", level.name));
+            looked_up[level.level][k] += level.lookups[k];
+            missed[level.level][k] += level.misses[k];
+            walks[k] += level.walks[k];
+        }
+        check.equal(level.hits + level.misses_total(), level.lookups_total(),
                     fmt::format("hits + misses = lookups of tlb.{}", level.name));
-        check.equal(level.refills, level.misses, fmt::format("refills = misses of tlb.{}", level.name));
-        check.equal(level.evicted + level.dropped + level.resident, level.refills,
+        check.equal(level.refills, level.misses_total() + level.loads,
+                    fmt::format("refills = misses of tlb.{}", level.name));
+        check.equal(level.evicted + level.dropped + level.resident, level.refills + level.pinned,
                     fmt::format("entries replaced, dropped and left = refills of tlb.{}", level.name));
-        if (level.level != 1) continue;
-        check.equal(
-            lookups.of(level.kind), level.lookups,
-            fmt::format("{} lookups by mode and side = lookups of tlb.{}", name(level.kind), level.name));
-        check.equal(
-            misses.of(level.kind), level.misses,
-            fmt::format("{} misses by mode and side = misses of tlb.{}", name(level.kind), level.name));
+    }
+    for (const Kind kind : kKinds) {
+        const auto k = static_cast<std::size_t>(kind);
+        check.equal(lookups.of(kind), looked_up[1][k],
+                    fmt::format("{} lookups by mode and side = lookups of the first level", name(kind)));
+        check.equal(misses.of(kind), walks[k],
+                    fmt::format("{} misses by mode and side = misses of the last level", name(kind)));
+        for (std::uint32_t level = 2; level <= machine::kMostLevels; ++level)
+            check.at_most(looked_up[level][k], missed[1][k],
+                          fmt::format("{} lookups of level {} are misses of the first", name(kind), level));
     }
     for (const Kind kind : kKinds)
         for (const Mode mode : kModes)
@@ -58,6 +82,18 @@ Result<void> Ledger::verify() const {
                 check.at_most(references.at(kind, mode, side), lookups.at(kind, mode, side),
                               fmt::format("{} references are looked up, in every mode and side", name(kind)));
             }
+    if (!refill_paths.empty()) {
+        std::uint64_t cycles = machine.refill.cycles.value() * fixed_refills;
+        std::uint64_t times = fixed_refills;
+        std::uint64_t nested = 0;
+        for (const PathTotals& path : refill_paths) {
+            cycles += path.cycles;
+            times += path.times;
+        }
+        for (const LevelCounts& level : levels) nested += level.nested_misses;
+        check.equal(times, misses.total() + nested, "paths taken = misses and nested misses");
+        check.equal(cycles, (refill[0] + refill[1]).value(), "cycles of the paths = cycles of the refills");
+    }
     if (causes)
         for (const Kind kind : kKinds)
             check.equal((*causes)[static_cast<std::size_t>(kind)].total(), misses.of(kind),

@@ -12,22 +12,46 @@
 #include "recording/metadata.h"
 #include "replay/cause.h"
 #include "replay/counts.h"
+#include "replay/refill.h"
 
 namespace tlbscope::replay {
 
-// What one TLB array saw, over all CPUs.
+// What one TLB array saw, over all CPUs; by kind where a unified array serves both.
 struct LevelCounts {
     std::string name;  // of the array in the machine
-    Kind kind = Kind::kInstruction;
+    bool instruction = false;
+    bool data = false;
     std::uint32_t level = 1;
+    std::vector<PageShift> pages;
     machine::TlbGeometry geometry;
-    std::uint64_t lookups = 0;
+    std::array<std::uint64_t, 2> lookups{};
+    std::array<std::uint64_t, 2> misses{};
+    std::array<std::uint64_t, 2> walks{};  // misses that no later level answered
     std::uint64_t hits = 0;
-    std::uint64_t misses = 0;
     std::uint64_t refills = 0;
+    std::uint64_t loads = 0;   // of the refills, those that followed no miss
+    std::uint64_t nested = 0;  // lookups by a handler's own loads, which are no references
+    std::uint64_t nested_misses = 0;
+    std::uint64_t pinned = 0;  // entries put in place before the run
     std::uint64_t evicted = 0;
     std::uint64_t dropped = 0;
     std::uint64_t resident = 0;  // entries in use at the end
+
+    [[nodiscard]] std::uint64_t lookups_total() const { return lookups[0] + lookups[1]; }
+    [[nodiscard]] std::uint64_t misses_total() const { return misses[0] + misses[1]; }
+};
+
+// A page that a mapping pinned.
+struct Pin {
+    std::string rule;
+    std::string array;
+    std::uint32_t cpu = 0;
+    VirtAddr start;
+    PageShift size;
+    bool refused = false;            // no reserved entry was left
+    std::string killed_by;           // empty: it lived
+    std::uint64_t killed_at = 0;     // block executions before
+    std::uint64_t misses_after = 0;  // in its range, once it was dead
 };
 
 // What the recording itself says was referenced: the sums over its chunks.
@@ -38,7 +62,7 @@ struct RecordedTotals {
 
 struct Ledger {
     machine::Machine machine;
-    std::string mapping;  // "4K": every page is a base page
+    std::string mapping;  // "4K": every page is a base page; "4K; kernel-linear=8M"
     recording::Granularity granularity = recording::Granularity::kFull;
 
     Counts references;
@@ -50,6 +74,14 @@ struct Ledger {
     Counts lookups;
     Counts misses;
     std::vector<LevelCounts> levels;
+    std::vector<Pin> pins;
+    // Where costs are derived: what the handler's paths, or walks, did; and the misses that got the fixed
+    // cost because the page table's format has no such address.
+    std::vector<PathTotals> refill_paths;
+    std::uint64_t fixed_refills = 0;
+    std::uint64_t table_bytes = 0;       // of page tables, at the end
+    std::array<Cycles, 2> refill{};      // by kind: what the misses cost
+    std::array<Cycles, 2> later_hits{};  // what hits in later levels added
     // By kind, where the replay was asked for causes (explain/causes.h).
     std::optional<std::array<CauseCounts, 2>> causes;
 
@@ -62,6 +94,9 @@ struct Ledger {
 
     [[nodiscard]] bool full() const { return granularity == recording::Granularity::kFull; }
     [[nodiscard]] std::uint64_t instructions_total() const { return instructions[0] + instructions[1]; }
+    // Charges every miss what the machine says a miss costs: for counts that come from elsewhere.
+    void charge_misses();
+    // Misses and hits in later levels.
     [[nodiscard]] Cycles refill_cycles(Kind kind) const;
     [[nodiscard]] Cycles refill_cycles() const;
 

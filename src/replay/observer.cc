@@ -6,9 +6,9 @@ namespace tlbscope::replay {
 
 namespace {
 
-// Straight-line code meets each page of a side once, so the first instruction with a byte there is the one
-// whose fetch looked it up.
-void locate_fetch(const Lookups& lookups, Miss& miss) {
+// Straight-line code meets each page of a side once, so in a list of fetches alone the first instruction with
+// a byte there, from `begin` on, is the one whose fetch looked it up.
+void locate_fetch(const Lookups& lookups, std::size_t begin, Miss& miss) {
     const recording::Block& block = (*lookups.dictionary)[miss.block];
     const auto lengths = lookups.dictionary->lengths(block);
     const unsigned shift = lookups.shift.value();
@@ -20,7 +20,7 @@ void locate_fetch(const Lookups& lookups, Miss& miss) {
         const std::uint64_t last = address + lengths[i] - (lengths[i] == 0 ? 0 : 1);
         const std::uint64_t further = last >> shift
                                                   << shift;  // where the next page begins, if it reaches that
-        if (is_it(address) || (last >> shift != address >> shift && is_it(further))) {
+        if (i >= begin && (is_it(address) || (last >> shift != address >> shift && is_it(further)))) {
             miss.instruction = static_cast<std::uint16_t>(i);
             miss.address = is_it(address) ? address : further;
             return;
@@ -47,18 +47,19 @@ void locate_access(const Lookups& lookups, std::uint32_t at, std::uint32_t acces
 }  // namespace
 
 void locate(const Lookups& lookups, std::vector<Miss>& misses) {
-    misses.resize(lookups.missed.size());
+    misses.resize(lookups.walked.size());
     std::size_t run = 0;
     std::uint32_t at = lookups.begin;
-    const bool fetch = lookups.kind == Kind::kInstruction;
     for (std::size_t i = 0; i < misses.size(); ++i) {
-        const std::uint64_t key = lookups.keys[lookups.missed[i]];
-        const std::uint32_t ordinal = lookups.ordinals[lookups.missed[i]];
+        const std::uint32_t index = lookups.walked[i];
+        const std::uint64_t key = lookups.touched[index];
+        const std::uint32_t ordinal = lookups.ordinals[index];
+        const bool fetch = lookups.kind_of(index) == Kind::kInstruction;
         while (run + 1 < lookups.modes.size() &&
                ordinal >= (fetch ? lookups.modes[run + 1].first_block : lookups.modes[run + 1].first_access))
             ++run;
         Miss& miss = misses[i];
-        miss = {.kind = lookups.kind,
+        miss = {.kind = lookups.kind_of(index),
                 .mode = lookups.modes[run].mode,
                 .side = machine::tag_of(key) == addrspace::kGlobalTag ? Side::kKernel : Side::kUser,
                 .page = machine::page_of(key)};
@@ -76,9 +77,13 @@ void locate(const Lookups& lookups, std::vector<Miss>& misses) {
         miss.block = lookups.batch->blocks[at];
         miss.position = lookups.executions_before + at;
         if (fetch)
-            locate_fetch(lookups, miss);
+            locate_fetch(lookups, lookups.instructions.empty() ? 0 : lookups.instructions[index], miss);
         else
             locate_access(lookups, at, ordinal, miss);
+        // A larger entry's page is named by where it starts.
+        const PageShift size = lookups.sizes[machine::size_of(lookups.keys[index])];
+        miss.page = miss.page >> (size.value() - lookups.shift.value())
+                                     << (size.value() - lookups.shift.value());
     }
 }
 

@@ -26,6 +26,12 @@ Result<void> replay_pages(const recording::Recording& recording, Engine& engine,
 
 Result<std::vector<Ledger>> replay(const recording::Recording& recording,
                                    const std::vector<machine::Machine>& machines, const Options& options) {
+    std::vector<Plan> plans;
+    for (const machine::Machine& machine : machines) {
+        auto plan = make_plan(machine, options.region_of, options.events);
+        if (!plan) return std::unexpected(plan.error());
+        plans.push_back(std::move(*plan));
+    }
     RecordedTotals totals;
     for (const recording::ChunkInfo& chunk : recording.chunks()) {
         totals.instructions += chunk.instructions;
@@ -38,7 +44,7 @@ Result<std::vector<Ledger>> replay(const recording::Recording& recording,
         if (options.progress) options.progress(done, all);
     };
 
-    Engine engine(recording.dictionary(), recording.metadata(), machines, options.observers);
+    Engine engine(recording.dictionary(), recording.metadata(), std::move(plans), options.observers);
     Result<void> replayed;
     if (recording.metadata().granularity == recording::Granularity::kPage) {
         replayed = replay_pages(recording, engine, chunk_done);

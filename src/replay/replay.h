@@ -10,6 +10,7 @@
 #include "recording/recording.h"
 #include "replay/ledger.h"
 #include "replay/observer.h"
+#include "replay/plan.h"
 
 namespace tlbscope::replay {
 
@@ -19,6 +20,10 @@ struct Options {
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;
     // Empty, or for each machine its observer or nullptr. Called on the calling thread.
     std::vector<Observer*> observers;
+    // Where regions lie, for machines whose mapping names some; may be empty otherwise.
+    addrspace::RegionOf region_of;
+    // What happens to every machine's TLBs besides what the recording holds.
+    std::vector<TlbEvent> events;
 };
 
 // One ledger per machine, in order.

@@ -33,7 +33,7 @@ class Csv {
     std::string* out_;
 };
 
-std::string quoted(const std::string& text) {
+std::string cell(const std::string& text) {
     if (text.find_first_of(",\"\n") == std::string::npos) return text;
     std::string out = "\"";
     for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -43,7 +43,7 @@ std::string quoted(const std::string& text) {
 void rows(const Ledger& ledger, const Replay& replay, std::string& out) {
     std::string machine = ledger.machine.name;
     for (const std::string& change : ledger.machine.changes) machine += " " + change;
-    Csv csv(quoted(machine) + "," + ledger.mapping, out);
+    Csv csv(cell(machine) + "," + cell(ledger.mapping), out);
     csv.counts("misses", ledger.misses);
     csv.counts("references", ledger.references);
     csv.counts("lookups", ledger.lookups);
@@ -60,6 +60,10 @@ void rows(const Ledger& ledger, const Replay& replay, std::string& out) {
                 csv.row(fmt::format("misses_{}", name_of(cause)).c_str(),
                         kind == Kind::kInstruction ? "instruction" : "data", "", "",
                         (*ledger.causes)[static_cast<std::size_t>(kind)][cause]);
+    for (const replay::PathTotals& path : ledger.refill_paths) {
+        csv.row("path_times", path.name.c_str(), "", "", path.times);
+        csv.row("path_cycles", path.name.c_str(), "", "", path.cycles);
+    }
     csv.row("refill_cycles", "instruction", "", "", ledger.refill_cycles(Kind::kInstruction).value());
     csv.row("refill_cycles", "data", "", "", ledger.refill_cycles(Kind::kData).value());
     const Share share = share_of(ledger, replay.elapsed, replay.clock);

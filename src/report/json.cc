@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "report/report.h"
@@ -40,6 +42,16 @@ Json rate(std::uint64_t misses, std::uint64_t instructions) {
                              : Json(static_cast<double>(misses) * 1000 / static_cast<double>(instructions));
 }
 
+const char* serves(const replay::LevelCounts& level) {
+    return level.instruction && level.data ? "both" : level.instruction ? "instruction" : "data";
+}
+
+Json sizes(const std::vector<PageShift>& pages) {
+    Json json = Json::array();
+    for (const PageShift size : pages) json.push_back(size.bytes());
+    return json;
+}
+
 Json as_json(const Ledger& ledger, const Replay& replay) {
     Json json;
     json["machine"] = ledger.machine.name;
@@ -64,14 +76,19 @@ Json as_json(const Ledger& ledger, const Replay& replay) {
     for (const replay::LevelCounts& level : ledger.levels)
         json["levels"].push_back({{"name", level.name},
                                   {"level", level.level},
+                                  {"serves", serves(level)},
+                                  {"pages", sizes(level.pages)},
                                   {"entries", level.geometry.entries},
                                   {"ways", level.geometry.ways},
                                   {"reserved", level.geometry.reserved},
                                   {"replacement", name_of(level.geometry.replacement)},
-                                  {"lookups", level.lookups},
+                                  {"lookups", level.lookups_total()},
                                   {"hits", level.hits},
-                                  {"misses", level.misses},
+                                  {"misses", level.misses_total()},
+                                  {"walks", level.walks[0] + level.walks[1]},
                                   {"refills", level.refills},
+                                  {"loads", level.loads},
+                                  {"pinned", level.pinned},
                                   {"replaced", level.evicted},
                                   {"dropped", level.dropped}});
     json["causes"] = Json::object();
@@ -87,16 +104,52 @@ Json as_json(const Ledger& ledger, const Replay& replay) {
     json["cycles"] = {{"refill", ledger.refill_cycles().value()},
                       {"refill_instruction", ledger.refill_cycles(Kind::kInstruction).value()},
                       {"refill_data", ledger.refill_cycles(Kind::kData).value()},
+                      {"walks", ledger.refill[0].value() + ledger.refill[1].value()},
+                      {"later_hits", ledger.later_hits[0].value() + ledger.later_hits[1].value()},
                       {"per_miss", ledger.machine.refill.cycles.value()}};
     json["share"] = {{"of_run", share.fraction},
                      {"estimate", share.estimate},
                      {"clock_hertz", share.clock},
                      {"run_cycles", share.run_cycles},
                      {"refill_nanoseconds", share.refill_seconds * 1e9}};
+    json["refill_paths"] = Json::array();
+    for (const replay::PathTotals& path : ledger.refill_paths)
+        json["refill_paths"].push_back({{"path", path.name},
+                                        {"times", path.times},
+                                        {"cycles", path.cycles},
+                                        {"instructions", path.instructions},
+                                        {"table_loads", path.table_loads},
+                                        {"table_misses", path.table_misses},
+                                        {"other_loads", path.other_loads},
+                                        {"other_misses", path.other_misses},
+                                        {"lines", path.lines},
+                                        {"line_misses", path.line_misses}});
+    if (ledger.machine.refill.derived) {
+        json["cycles"]["derived"] = true;
+        json["cycles"]["per_miss"] =
+            ledger.misses.total() == 0
+                ? Json(nullptr)
+                : Json(static_cast<double>(ledger.refill[0].value() + ledger.refill[1].value()) /
+                       static_cast<double>(ledger.misses.total()));
+        json["fixed_refills"] = ledger.fixed_refills;
+        json["table_bytes"] = ledger.table_bytes;
+    }
     json["asid_reuses"] = ledger.asid_reuses;
     json["space_switches"] = ledger.space_switches;
     json["invalidations_ignored"] = ledger.invalidations_ignored;
     json["pins"] = Json::array();
+    for (const replay::Pin& pin : ledger.pins)
+        json["pins"].push_back({{"rule", pin.rule},
+                                {"array", pin.array},
+                                {"cpu", pin.cpu},
+                                {"start", fmt::format("{:#x}", pin.start.value())},
+                                {"bytes", pin.size.bytes()},
+                                {"state", pin.refused             ? "refused"
+                                          : pin.killed_by.empty() ? "alive"
+                                                                  : "killed"},
+                                {"killed_by", pin.killed_by},
+                                {"killed_at", pin.killed_at},
+                                {"misses_after", pin.misses_after}});
     json["notes"] = ledger.notes;
     return json;
 }

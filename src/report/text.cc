@@ -55,6 +55,8 @@ std::string geometry(const replay::LevelCounts& level) {
     std::string text =
         fmt::format("{} {} entries {} {}", level.name, g.entries, ways, name_of(g.replacement));
     if (g.reserved > 0) text += fmt::format(" ({} reserved)", g.reserved);
+    if (level.instruction && level.data) text += ", unified";
+    if (level.level > 1) text += fmt::format(", level {}", level.level);
     return text;
 }
 
@@ -106,6 +108,37 @@ void misses_table(Text& text, const Ledger& ledger) {
         m.by_side(Kind::kInstruction, Side::kKernel) + m.by_side(Kind::kData, Side::kKernel));
 }
 
+// Where several arrays share the work.
+void arrays_table(Text& text, const Ledger& ledger) {
+    if (ledger.levels.size() < 3) return;
+    text.row("arrays", {"lookups", "hits", "misses", "hit rate"}, true);
+    for (const replay::LevelCounts& level : ledger.levels) {
+        const std::uint64_t lookups = level.lookups_total();
+        std::string pages;
+        for (const PageShift size : level.pages)
+            pages += (pages.empty() ? "" : "/") + size_name(size.bytes());
+        text.row(fmt::format("  {} {}", level.name, pages),
+                 {grouped(lookups), grouped(level.hits), grouped(level.misses_total()),
+                  lookups == 0 ? "-"
+                               : fmt::format("{:.4f} %", static_cast<double>(level.hits) * 100 /
+                                                             static_cast<double>(lookups))});
+    }
+}
+
+void pins_table(Text& text, const Ledger& ledger) {
+    if (ledger.pins.empty()) return;
+    text.row("pinned entries", {"size", "array", "misses after"}, true);
+    for (const replay::Pin& pin : ledger.pins) {
+        text.row(fmt::format("  {:#x}", pin.start.value()),
+                 {size_name(pin.size.bytes()), pin.array, grouped(pin.misses_after)});
+        if (pin.refused) text.line("    no reserved entry was left for it");
+        if (!pin.killed_by.empty())
+            text.line(fmt::format(
+                "    killed by {} after {} block executions; the misses after cost {} cycles", pin.killed_by,
+                grouped(pin.killed_at), grouped((ledger.machine.refill.cycles * pin.misses_after).value())));
+    }
+}
+
 void references_table(Text& text, const Ledger& ledger) {
     text.row("references by side", {"user", "kernel", "total", "hit rate"}, true);
     for (const Kind kind : replay::kKinds) {
@@ -148,12 +181,55 @@ void causes_table(Text& text, const Ledger& ledger) {
     }
 }
 
+void fixed_cycles(Text& text, const Ledger& ledger, const Share& share) {
+    const std::uint64_t hits = ledger.later_hits[0].value() + ledger.later_hits[1].value();
+    const std::string later = hits == 0 ? "" : fmt::format(" + {} for hits in later levels", grouped(hits));
+    text.fact("cycles", fmt::format("{} misses x {}{} = {}, {} at {}", grouped(ledger.misses.total()),
+                                    ledger.machine.refill.cycles.value(), later,
+                                    grouped(ledger.refill_cycles().value()), seconds(share.refill_seconds),
+                                    megahertz(share.clock)));
+}
+
+std::string each(std::uint64_t cycles, std::uint64_t times) {
+    return times == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(cycles) / static_cast<double>(times));
+}
+
+void derived_cycles(Text& text, const Ledger& ledger, const Share& share) {
+    const std::uint64_t walks = ledger.refill[0].value() + ledger.refill[1].value();
+    const std::uint64_t hits = ledger.later_hits[0].value() + ledger.later_hits[1].value();
+    const std::string later = hits == 0 ? "" : fmt::format(" + {} for hits in later levels", grouped(hits));
+    text.fact("cycles", fmt::format("{} for {} misses, {} each by derivation{}; {} at {}", grouped(walks),
+                                    grouped(ledger.misses.total()), each(walks, ledger.misses.total()), later,
+                                    seconds(share.refill_seconds), megahertz(share.clock)));
+}
+
+// What made the cycles of a derived cost.
+void paths_table(Text& text, const Ledger& ledger) {
+    if (ledger.refill_paths.empty()) return;
+    const bool software = ledger.machine.refill.handler.has_value();
+    if (software) text.fact("handler", ledger.machine.refill.handler->title);
+    text.row("refills by path", {"times", "cycles each", "table loads", "of them missed", "other misses"},
+             true);
+    for (const replay::PathTotals& path : ledger.refill_paths) {
+        if (path.times == 0) continue;
+        text.row(
+            fmt::format("  {}", path.name),
+            {grouped(path.times), each(path.cycles, path.times), each(path.table_loads, path.times),
+             each(path.table_misses, path.times), each(path.other_misses + path.line_misses, path.times)});
+    }
+    if (ledger.fixed_refills > 0)
+        text.row("  no table for it",
+                 {grouped(ledger.fixed_refills), fmt::format("{}", ledger.machine.refill.cycles.value())});
+    text.fact("tables",
+              fmt::format("{} of page tables for the pages that missed", human_bytes(ledger.table_bytes)));
+}
+
 void costs(Text& text, const Replay& replay, const Ledger& ledger) {
     const Share share = share_of(ledger, replay.elapsed, replay.clock);
-    text.fact("cycles",
-              fmt::format("{} misses x {} = {}, {} at {}", grouped(ledger.misses.total()),
-                          ledger.machine.refill.cycles.value(), grouped(ledger.refill_cycles().value()),
-                          seconds(share.refill_seconds), megahertz(share.clock)));
+    if (ledger.machine.refill.derived)
+        derived_cycles(text, ledger, share);
+    else
+        fixed_cycles(text, ledger, share);
     const double per_instruction = ledger.machine.clock.cycles_per_instruction;
     if (share.estimate)
         text.fact("share",
@@ -174,6 +250,9 @@ void one_ledger(Text& text, const Replay& replay, const Ledger& ledger) {
     text.line();
     misses_table(text, ledger);
     references_table(text, ledger);
+    arrays_table(text, ledger);
+    pins_table(text, ledger);
+    paths_table(text, ledger);
     modes_table(text, ledger);
     causes_table(text, ledger);
     if (ledger.notes.empty()) return;

@@ -22,7 +22,7 @@ using reference::Trace;
 // the same name.
 std::string function_name(std::uint64_t address) { return "f" + std::to_string(address >> 5 & 7); }
 std::string object_name(std::uint64_t address) { return "/lib/o" + std::to_string((address >> 12) % 3); }
-Region region(std::uint64_t address) { return static_cast<Region>((address >> 12) % kRegions); }
+Region region(std::uint64_t address) { return static_cast<Region>((address >> 12) % addrspace::kRegions); }
 
 Naming naming() {
     static std::map<std::string, std::string> kept;
@@ -106,7 +106,8 @@ Both ask(std::uint64_t seed, const std::function<Question(machine::Random&)>& ma
     question = make(random);
     Attribution attribution(machine, both.trace.dictionary, both.trace.metadata.kernel_base, naming(),
                             question);
-    replay::Engine engine(both.trace.dictionary, both.trace.metadata, {machine}, {&attribution});
+    replay::Engine engine(both.trace.dictionary, both.trace.metadata, reference::plans_of({machine}),
+                          {&attribution});
     reference::Replay slow(both.trace.dictionary, both.trace.metadata, machine);
     for (const Executions& executions : both.trace.batches) {
         EXPECT_TRUE(engine.consume(executions.batch()));
@@ -246,7 +247,7 @@ TEST(Breakdown, CodeCostsAddUpByKindAndByCause) {
     Question question;
     question.instructions = true;
     Attribution attribution(machine, trace.dictionary, trace.metadata.kernel_base, naming(), question);
-    replay::Engine engine(trace.dictionary, trace.metadata, {machine}, {&attribution});
+    replay::Engine engine(trace.dictionary, trace.metadata, reference::plans_of({machine}), {&attribution});
     reference::Replay slow(trace.dictionary, trace.metadata, machine);
     for (const Executions& executions : trace.batches) {
         ASSERT_TRUE(engine.consume(executions.batch()));
@@ -274,7 +275,7 @@ TEST(Breakdown, CodeWithoutAnObjectIsOfAnUnknownOne) {
     const Naming nowhere{.function_at = [](SpaceId, VirtAddr) { return Name{}; },
                          .region_of = [](SpaceId, VirtAddr) { return Region::kUnknown; }};
     Attribution attribution(machine, trace.dictionary, trace.metadata.kernel_base, nowhere, question);
-    replay::Engine engine(trace.dictionary, trace.metadata, {machine}, {&attribution});
+    replay::Engine engine(trace.dictionary, trace.metadata, reference::plans_of({machine}), {&attribution});
     for (const Executions& executions : trace.batches) ASSERT_TRUE(engine.consume(executions.batch()));
     const auto breakdown = break_down(attribution, question, trace.metadata,
                                       engine.finish(trace.metadata, trace.totals())->front());
@@ -289,7 +290,7 @@ TEST(Breakdown, AnotherReplaysLedgerIsRefused) {
     Machine machine = reference::random_machine(random);
     Question question;
     Attribution attribution(machine, trace.dictionary, trace.metadata.kernel_base, naming(), question);
-    replay::Engine engine(trace.dictionary, trace.metadata, {machine}, {&attribution});
+    replay::Engine engine(trace.dictionary, trace.metadata, reference::plans_of({machine}), {&attribution});
     for (const Executions& executions : trace.batches) ASSERT_TRUE(engine.consume(executions.batch()));
     replay::Ledger ledger = engine.finish(trace.metadata, trace.totals())->front();
     ++ledger.misses.at(Kind::kData, Mode::kKernel, Side::kUser);

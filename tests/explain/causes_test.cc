@@ -16,23 +16,35 @@ using reference::add_block;
 using reference::Executions;
 using reference::Trace;
 
-void compare(const Trace& trace, const std::vector<Machine>& machines) {
+// `sorted`: arrays that serve one kind together tell of its misses one array after the other.
+void compare(const Trace& trace, const std::vector<Machine>& machines,
+             const std::vector<replay::TlbEvent>& events = {}, bool sorted = false) {
     std::vector<std::unique_ptr<MissLog>> logs;
     std::vector<replay::Observer*> observers;
     for (const Machine& machine : machines) {
-        logs.push_back(std::make_unique<MissLog>(machine, trace.dictionary));
+        logs.push_back(std::make_unique<MissLog>(machine, trace.dictionary, !events.empty()));
         observers.push_back(logs.back().get());
     }
-    replay::Engine engine(trace.dictionary, trace.metadata, machines, observers);
+    std::vector<replay::Plan> plans = reference::plans_of(machines);
+    for (replay::Plan& plan : plans) plan.events = events;
+    replay::Engine engine(trace.dictionary, trace.metadata, std::move(plans), observers);
     for (const Executions& executions : trace.batches) ASSERT_TRUE(engine.consume(executions.batch()));
     const auto ledgers = engine.finish(trace.metadata, trace.totals());
     ASSERT_TRUE(ledgers) << ledgers.error().message();
     for (std::size_t m = 0; m < machines.size(); ++m) {
-        reference::Replay slow(trace.dictionary, trace.metadata, machines[m]);
+        reference::Replay slow(trace.dictionary, trace.metadata, machines[m], events);
         for (const Executions& executions : trace.batches) slow.consume(executions.batch());
         for (const Kind kind : replay::kKinds) {
             const auto i = static_cast<std::size_t>(kind);
-            const auto wanted = of_kind(slow.log, kind);
+            auto wanted = of_kind(slow.log, kind);
+            if (sorted) {
+                const auto before = [](const reference::MissRecord& a, const reference::MissRecord& b) {
+                    return std::tie(a.execution, a.instruction, a.address, a.page, a.cause) <
+                           std::tie(b.execution, b.instruction, b.address, b.page, b.cause);
+                };
+                std::sort(wanted.begin(), wanted.end(), before);
+                std::sort(logs[m]->log[i].begin(), logs[m]->log[i].end(), before);
+            }
             ASSERT_EQ(logs[m]->log[i], wanted) << "machine " << m << "\nengine\n"
                                                << text_of(logs[m]->log[i]) << "reference\n"
                                                << text_of(wanted);
@@ -85,7 +97,7 @@ std::vector<Machine> small_machines(Replacement policy, const std::vector<std::u
 class SmallWorlds : public testing::TestWithParam<Replacement> {};
 INSTANTIATE_TEST_SUITE_P(Policies, SmallWorlds,
                          testing::Values(Replacement::kFifo, Replacement::kFifoDown, Replacement::kLru,
-                                         Replacement::kRandom),
+                                         Replacement::kNru, Replacement::kRandom),
                          [](const auto& policy) {
                              std::string name(machine::name_of(policy.param));
                              std::erase(name, '-');
@@ -123,13 +135,30 @@ TEST(Causes, EqualTheReferenceOnRandomRuns) {
     }
 }
 
+// Several levels, sizes and arrays, pins, and removals by software.
+TEST(Causes, EqualTheReferenceOnRandomGeneralMachines) {
+    const std::uint64_t first = reference::seed();
+    for (std::uint64_t seed = first; seed < first + 1200; ++seed) {
+        SCOPED_TRACE("TLBSCOPE_SEED=" + std::to_string(seed));
+        machine::Random random(seed);
+        const Trace trace = reference::random_trace(random);
+        std::vector<Machine> machines;
+        while (machines.empty()) {
+            Machine machine = reference::general_machine(random);
+            if (replay::make_plan(machine, {}, {})) machines.push_back(std::move(machine));
+        }
+        const auto events = reference::random_events(random, 300);
+        ASSERT_NO_FATAL_FAILURE(compare(trace, machines, events, true)) << machines[0].mapping().text();
+    }
+}
+
 std::vector<Cause> causes_of(const TlbGeometry& geometry, std::uint32_t asids,
                              const std::vector<unsigned>& symbols) {
     Machine machine = reference::simple_machine(geometry);
     machine.asids.count = asids;
     const Trace trace = world(symbols);
     MissLog log(machine, trace.dictionary);
-    replay::Engine engine(trace.dictionary, trace.metadata, {machine}, {&log});
+    replay::Engine engine(trace.dictionary, trace.metadata, reference::plans_of({machine}), {&log});
     for (const Executions& executions : trace.batches) EXPECT_TRUE(engine.consume(executions.batch()));
     std::vector<Cause> causes;
     for (const reference::MissRecord& record : log.log[0]) causes.push_back(record.cause);
@@ -171,7 +200,8 @@ TEST(Causes, AnObserverDoesNotChangeTheReplay) {
     const Trace trace = reference::random_trace(random);
     const Machine machine = reference::random_machine(random);
     MissLog log(machine, trace.dictionary);
-    replay::Engine watched(trace.dictionary, trace.metadata, {machine, machine}, {nullptr, &log});
+    replay::Engine watched(trace.dictionary, trace.metadata, reference::plans_of({machine, machine}),
+                           {nullptr, &log});
     for (const Executions& executions : trace.batches) ASSERT_TRUE(watched.consume(executions.batch()));
     const auto ledgers = watched.finish(trace.metadata, trace.totals());
     ASSERT_TRUE(ledgers);

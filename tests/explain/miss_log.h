@@ -12,8 +12,8 @@ namespace tlbscope::explain {
 
 class MissLog final : public replay::Observer {
   public:
-    MissLog(const machine::Machine& machine, const recording::Dictionary& dictionary)
-        : causes_(machine), dictionary_(&dictionary) {}
+    MissLog(const machine::Machine& machine, const recording::Dictionary& dictionary, bool loads = false)
+        : causes_(machine, loads), dictionary_(&dictionary) {}
 
     void looked_up(const replay::Lookups& lookups) override {
         causes_.looked_up(lookups, batch_causes_);
@@ -38,6 +38,7 @@ class MissLog final : public replay::Observer {
         }
     }
     void switching(const replay::SpaceSwitch& to) override { causes_.switching(to); }
+    void removing(const replay::Removal& removal) override { causes_.removing(removal); }
     [[nodiscard]] const std::array<CauseCounts, 2>& causes() const { return causes_.counts(); }
 
     std::vector<reference::MissRecord> log[2];  // by kind, each in the order of the run

@@ -1,5 +1,5 @@
 // Address layouts, and what operands say about stacks and per-CPU data.
-#include "explain/regions.h"
+#include "addrspace/regions.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,10 @@
 namespace tlbscope::explain {
 namespace {
 
+using addrspace::KernelLayout;
+using addrspace::kRegions;
+using addrspace::Region;
+using addrspace::region_named;
 using recording::Isa;
 using Bytes = std::vector<std::uint8_t>;
 

@@ -28,7 +28,9 @@ void add(Units& units, std::uint16_t type, const std::string& bytes) {
     }
 }
 
-std::string hello() { return number(kProtocolVersion) + number(4096) + number(2); }
+std::string hello(bool big_endian = false) {
+    return number(kProtocolVersion) + number(4096) + number(2) + number(big_endian ? 1 : 0);
+}
 
 Units whole_report() {
     Units units;
@@ -49,6 +51,11 @@ Units whole_report() {
     add(units, kMessagePerf, number(1) + "more");
     add(units, kMessagePerfLost, number(0) + number(0) + number(0) + number(0));
     add(units, kMessagePerfLost, number(1) + number(1) + number(5) + number(1));
+    add(units, kMessageTraceFormat, "name: print\n");
+    add(units, kMessageTraceLost, number(0) + number(2) + number(0));
+    add(units, kMessageTraceLost, number(1) + number(3) + number(1));
+    add(units, kMessageTrace, number(1) + "page");
+    add(units, kMessageTrace, number(1) + "next");
     add(units, kMessageStdout, "out");
     add(units, kMessageStdout, "put\n");
     add(units, kMessageStderr, std::string("a\0b", 3));
@@ -74,6 +81,10 @@ void expect_whole(const GuestFacts& f) {
     EXPECT_EQ(outcome(f), "exited with status 7");
     EXPECT_EQ(std::string(f.perf.at(1).begin(), f.perf.at(1).end()), "oddmore");
     EXPECT_EQ(f.perf_lost, (std::uint64_t{1} << 32) + 5);
+    EXPECT_EQ(f.trace_formats, std::vector<std::string>{"name: print\n"});
+    EXPECT_EQ(f.trace_lost, (std::uint64_t{1} << 32) + 5);
+    ASSERT_EQ(f.trace.at(1).size(), 2U);
+    EXPECT_EQ(std::string(f.trace.at(1)[1].begin(), f.trace.at(1)[1].end()), "next");
     EXPECT_EQ(f.out, "output\n");
     EXPECT_EQ(f.err, std::string("a\0b", 3));
     EXPECT_EQ(f.err_dropped, 9U);
@@ -88,6 +99,16 @@ TEST(GuestReport, ReadsEveryMessage) {
     GuestReport report;
     ASSERT_TRUE(report.feed(whole_report()));
     expect_whole(report.facts());
+}
+
+TEST(GuestReport, ByteOrderOfTheGuest) {
+    Units units;
+    add(units, kMessageHello, hello(true));
+    add(units, kMessageNotes, std::string("\0\0\0\4\0\0\0\2\0\0\0\3GNU\0\xab\xcd\0\0", 20));
+    GuestReport report;
+    ASSERT_TRUE(report.feed(units));
+    EXPECT_TRUE(report.facts().big_endian);
+    EXPECT_EQ(report.facts().build_id, "abcd");
 }
 
 TEST(GuestReport, InAnyPieces) {
@@ -132,7 +153,7 @@ TEST(GuestReport, BadFramingIsAnError) {
     GuestReport wrong_magic;
     const auto first = wrong_magic.feed(units);
     ASSERT_FALSE(first);
-    EXPECT_EQ(first.error().where, "guest's report:unit 10");
+    EXPECT_EQ(first.error().where, "guest's report:unit 12");
 
     GuestReport too_long;
     const auto second = too_long.feed(Units{0x7463, 1, 0, 0x100});
@@ -144,7 +165,7 @@ TEST(GuestReport, BadFramingIsAnError) {
     EXPECT_FALSE(GuestReport().feed(no_greeting));
 
     Units other_version;
-    add(other_version, kMessageHello, number(9) + number(4096) + number(1));
+    add(other_version, kMessageHello, number(9) + number(4096) + number(1) + number(0));
     EXPECT_FALSE(GuestReport().feed(other_version));
 
     Units too_short;

@@ -84,7 +84,7 @@ TEST(MachineFile, AMisspeltKeyIsNamedWithTheRightOne) {
     EXPECT_EQ(complaint(top),
               "m.toml:" + position_of(top, "width") +
                   ": unknown key width; known keys are name, title, source, address_bits, clock, "
-                  "pages, asid, tlb, refill");
+                  "pages, asid, tlb, refill, mapping, invalidation");
 }
 
 TEST(MachineFile, AWrongTypeIsNamed) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <vector>
 
 #include "support/reference_tlb.h"
@@ -12,16 +13,20 @@
 namespace tlbscope::machine {
 namespace {
 
-constexpr Replacement kPolicies[] = {Replacement::kFifo, Replacement::kFifoDown, Replacement::kLru,
-                                     Replacement::kRandom};
+constexpr Replacement kPolicies[] = {Replacement::kFifo,     Replacement::kFifoDown, Replacement::kLru,
+                                     Replacement::kTreePlru, Replacement::kNru,      Replacement::kRandom};
 
 std::vector<TlbGeometry> tiny_geometries() {
     std::vector<TlbGeometry> geometries;
     for (const Replacement policy : kPolicies)
         for (const auto& [entries, ways, reserved] : std::vector<std::array<std::uint32_t, 3>>{
                  {3, 3, 0}, {3, 1, 0}, {3, 3, 1}, {3, 3, 2}, {2, 2, 0}, {4, 2, 0}, {1, 1, 0}, {6, 2, 0}})
-            geometries.push_back(
-                {.entries = entries, .ways = ways, .reserved = reserved, .replacement = policy, .seed = 5});
+            if (policy != Replacement::kTreePlru || (std::has_single_bit(ways) && reserved == 0))
+                geometries.push_back({.entries = entries,
+                                      .ways = ways,
+                                      .reserved = reserved,
+                                      .replacement = policy,
+                                      .seed = 5});
     return geometries;
 }
 

@@ -19,7 +19,7 @@ using reference::Executions;
 using reference::Trace;
 
 Result<std::vector<Ledger>> run(const Trace& trace, const std::vector<Machine>& machines) {
-    Engine engine(trace.dictionary, trace.metadata, machines);
+    Engine engine(trace.dictionary, trace.metadata, reference::plans_of(machines));
     for (const Executions& executions : trace.batches)
         if (auto done = engine.consume(executions.batch()); !done) return std::unexpected(done.error());
     return engine.finish(trace.metadata, trace.totals());
@@ -247,7 +247,7 @@ TEST(Engine, PagesGiveWhatReferencesGive) {
         const auto full = run(trace, {machine});
         ASSERT_TRUE(full) << full.error().message();
         trace.metadata.granularity = recording::Granularity::kPage;
-        Engine engine(trace.dictionary, trace.metadata, {machine});
+        Engine engine(trace.dictionary, trace.metadata, reference::plans_of({machine}));
         ASSERT_TRUE(engine.consume(CpuId(0), pages));
         const auto paged = engine.finish(trace.metadata, trace.totals());
         ASSERT_TRUE(paged) << paged.error().message();
@@ -277,7 +277,7 @@ TEST(Engine, RefusesTotalsThatTheRecordingDoesNotHold) {
     Executions executions;
     executions.blocks = {0};
     trace.batches = {executions};
-    Engine engine(trace.dictionary, trace.metadata, {reference::simple_machine({})});
+    Engine engine(trace.dictionary, trace.metadata, reference::plans_of({reference::simple_machine({})}));
     ASSERT_TRUE(engine.consume(executions.batch()));
     EXPECT_EQ(
         engine.finish(trace.metadata, {.instructions = 3, .accesses = 0}).error().what,

@@ -28,11 +28,11 @@ Ledger good() {
     for (const Kind kind : kKinds) {
         LevelCounts level;
         level.name = ledger.machine.tlb(kind).name;
-        level.kind = kind;
-        level.lookups = ledger.lookups.of(kind);
-        level.misses = level.refills = ledger.misses.of(kind);
-        level.hits = level.lookups - level.misses;
-        level.resident = level.misses - 2;
+        const auto k = static_cast<std::size_t>(kind);
+        level.lookups[k] = ledger.lookups.of(kind);
+        level.misses[k] = level.walks[k] = level.refills = ledger.misses.of(kind);
+        level.hits = level.lookups[k] - level.misses[k];
+        level.resident = level.refills - 2;
         level.evicted = 1;
         level.dropped = 1;
         ledger.levels.push_back(level);
@@ -50,12 +50,16 @@ TEST(Ledger, NamesEachBrokenIdentity) {
         {[](Ledger& l) { ++l.levels[0].hits; },
          "hits + misses = lookups of tlb.instruction: 101 against 100"},
         {[](Ledger& l) { ++l.levels[1].refills; }, "refills = misses of tlb.data: 8 against 7"},
+        {[](Ledger& l) { ++l.levels[1].walks[0]; },
+         "refills from tables are misses of tlb.data: 1 against 0"},
+        {[](Ledger& l) { l.levels.push_back({.name = "second", .level = 2, .lookups = {0, 9}, .hits = 9}); },
+         "data lookups of level 2 are misses of the first: 9 against 7"},
         {[](Ledger& l) { --l.levels[1].resident; },
          "entries replaced, dropped and left = refills of tlb.data: 6 against 7"},
         {[](Ledger& l) { ++l.lookups.at(Kind::kData, Mode::kUser, Side::kKernel); },
-         "data lookups by mode and side = lookups of tlb.data: 43 against 42"},
+         "data lookups by mode and side = lookups of the first level: 43 against 42"},
         {[](Ledger& l) { --l.misses.at(Kind::kInstruction, Mode::kUser, Side::kUser); },
-         "instruction misses by mode and side = misses of tlb.instruction: 4 against 5"},
+         "instruction misses by mode and side = misses of the last level: 4 against 5"},
         {[](Ledger& l) {
              --l.misses.at(Kind::kData, Mode::kKernel, Side::kUser);
              ++l.misses.at(Kind::kData, Mode::kUser, Side::kUser);
@@ -90,6 +94,7 @@ TEST(Ledger, TurnsMissesIntoCycles) {
             more.misses.at(kind, Mode::kKernel, side) = v26[i] - v24[i];
             ++i;
         }
+    more.charge_misses();
     EXPECT_EQ(more.misses.total(), 340313u);
     EXPECT_EQ(more.refill_cycles(), Cycles(7827199));
     EXPECT_EQ(more.refill_cycles(Kind::kInstruction), Cycles(5913507));

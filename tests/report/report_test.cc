@@ -56,15 +56,19 @@ Replay dd() {
     for (const Kind kind : replay::kKinds) {
         replay::LevelCounts level;
         level.name = ledger.machine.tlb(kind).name;
-        level.kind = kind;
+        const auto k = static_cast<std::size_t>(kind);
+        level.instruction = kind == Kind::kInstruction;
+        level.data = !level.instruction;
+        level.pages = {PageShift(12)};
         level.geometry = ledger.machine.tlb(kind).geometry;
-        level.lookups = ledger.lookups.of(kind);
-        level.misses = level.refills = ledger.misses.of(kind);
-        level.hits = level.lookups - level.misses;
+        level.lookups[k] = ledger.lookups.of(kind);
+        level.misses[k] = level.walks[k] = level.refills = ledger.misses.of(kind);
+        level.hits = level.lookups[k] - level.misses[k];
         level.resident = 32;
         level.evicted = level.refills - 32;
         ledger.levels.push_back(level);
     }
+    ledger.charge_misses();
     ledger.recorded = {.instructions = 50000000, .accesses = 20000000};
     EXPECT_TRUE(ledger.verify()) << ledger.verify().error().message();
     ledger.notes = {"a note"};

@@ -48,6 +48,10 @@ std::optional<replay::Cause> Causes::touch(const Translation& page, const Transl
     return cause;
 }
 
+void Causes::load(const Translation& page, const Translation& wanted) {
+    if (Known* known = find(page); known != nullptr) known->entry = wanted;
+}
+
 void Causes::drop_space(std::uint32_t identifier, const Tlb& array) {
     for (Known& known : known_) {
         if (!known.entry || known.entry->kernel || known.entry->space != identifier) continue;
@@ -56,6 +60,14 @@ void Causes::drop_space(std::uint32_t identifier, const Tlb& array) {
     }
     any_place_.drop_space(identifier);
     same_geometry_.drop_space(identifier);
+}
+
+void Causes::drop_if(const std::function<bool(const Translation&, bool)>& doomed, const Tlb& array) {
+    for (Known& known : known_)
+        if (known.entry && array.holds(*known.entry) && doomed(*known.entry, array.reserved(*known.entry)))
+            known.removed = true;
+    any_place_.drop_if(doomed);
+    same_geometry_.drop_if(doomed);
 }
 
 void Causes::flush_all(const Tlb& array) {

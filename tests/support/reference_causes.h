@@ -18,9 +18,13 @@ class Causes {
     // Every touch, in order. `page` names its space by process, `wanted` by the identifier that the space has
     // now; `hit` is what the array itself did. Returns the cause of a miss.
     std::optional<replay::Cause> touch(const Translation& page, const Translation& wanted, bool hit);
+    // Software loads the page's entry, which nobody looked up.
+    void load(const Translation& page, const Translation& wanted);
     // `array` is about to drop an identifier's entries, or every entry.
     void drop_space(std::uint32_t identifier, const Tlb& array);
     void flush_all(const Tlb& array);
+    // `array`, whose reserved ways are known by `reserved`, is about to lose the doomed.
+    void drop_if(const std::function<bool(const Translation&, bool)>& doomed, const Tlb& array);
 
   private:
     struct Known {

@@ -2,18 +2,55 @@
 
 namespace tlbscope::reference {
 
+namespace {
+
+bool overlap(const Translation& a, std::uint64_t start, unsigned shift) {
+    const std::uint64_t a_first = a.page << a.shift;
+    const std::uint64_t a_last = a_first + ((std::uint64_t{1} << a.shift) - 1);
+    const std::uint64_t first = start >> shift << shift;
+    const std::uint64_t last = first + ((std::uint64_t{1} << shift) - 1);
+    return a_first <= last && first <= a_last;
+}
+
+}  // namespace
+
 Replay::Replay(const recording::Dictionary& dictionary, recording::Metadata metadata,
-               machine::Machine machine)
-    : dictionary_(&dictionary), metadata_(std::move(metadata)), machine_(std::move(machine)) {}
+               machine::Machine machine, std::vector<replay::TlbEvent> events)
+    : arrays(machine.tlbs.size()),
+      dictionary_(&dictionary),
+      metadata_(std::move(metadata)),
+      machine_(std::move(machine)),
+      mapping_(machine_.mapping()),
+      events_(std::move(events)) {
+    smallest_ = 64;
+    std::vector<unsigned> pages{machine_.pages.base.value()};
+    for (const addrspace::MappingRule& rule : machine_.rules) pages.push_back(rule.size.value());
+    for (const unsigned page : pages)
+        for (const Kind kind : replay::kKinds)
+            for (std::uint32_t level = 1; level <= machine_.levels(); ++level)
+                if (const auto [array, shift] = place(kind, level, page); array >= 0)
+                    smallest_ = std::min(smallest_, shift);
+    smallest_ = std::min(smallest_, unsigned{machine_.pages.base.value()});
+}
+
+std::pair<int, unsigned> Replay::place(Kind kind, std::uint32_t level, unsigned page) const {
+    std::pair<int, unsigned> best{-1, 0};
+    for (std::size_t i = 0; i < machine_.tlbs.size(); ++i)
+        for (const PageShift size : machine_.tlbs[i].pages)
+            if (machine_.tlbs[i].level == level && machine_.tlbs[i].serves(kind) && size.value() <= page &&
+                size.value() > best.second)
+                best = {static_cast<int>(i), size.value()};
+    return best;
+}
 
 Replay::Cpu& Replay::cpu(CpuId id) {
     Cpu& state = cpus_[id.value()];
     if (!state.started) {
-        for (const Kind kind : replay::kKinds) {
-            const auto i = static_cast<std::size_t>(kind);
-            state.tlbs[i] =
-                std::make_unique<Tlb>(machine_.tlb(kind).geometry, std::uint64_t{2} * id.value() + i);
-            state.causes[i] = std::make_unique<Causes>(machine_.tlb(kind).geometry);
+        for (std::size_t i = 0; i < machine_.tlbs.size(); ++i) {
+            const machine::TlbGeometry& geometry = machine_.tlbs[i].geometry;
+            state.arrays.push_back({.tlb = std::make_unique<Tlb>(geometry, std::uint64_t{2} * id.value() + i),
+                                    .causes = std::make_unique<Causes>(geometry),
+                                    .pins = {}});
         }
         state.id = id.value();
         state.started = true;
@@ -39,10 +76,11 @@ void Replay::switch_to(Cpu& cpu, std::uint32_t space) {
     cpu.space = space;
     if (machine_.asids.count == 0) {
         if (!first)
-            for (const std::size_t kind : {0, 1}) {
-                cpu.causes[kind]->flush_all(*cpu.tlbs[kind]);
-                cpu.tlbs[kind]->flush_all();
+            for (Array& array : cpu.arrays) {
+                array.causes->flush_all(*array.tlb);
+                array.tlb->flush_all();
             }
+        check_pins(cpu);
         return;
     }
     for (const auto& [owner, identifier] : cpu.owners)
@@ -55,10 +93,11 @@ void Replay::switch_to(Cpu& cpu, std::uint32_t space) {
     } else {
         cpu.identifier = cpu.owners.front().second;
         cpu.owners.pop_front();
-        for (const std::size_t kind : {0, 1}) {
-            cpu.causes[kind]->drop_space(cpu.identifier, *cpu.tlbs[kind]);
-            cpu.tlbs[kind]->drop_space(cpu.identifier);
+        for (Array& array : cpu.arrays) {
+            array.causes->drop_space(cpu.identifier, *array.tlb);
+            array.tlb->drop_space(cpu.identifier);
         }
+        check_pins(cpu);
     }
     cpu.owners.emplace_back(space, cpu.identifier);
 }
@@ -68,12 +107,90 @@ void Replay::consume(const recording::Batch& batch) {
     std::size_t address = 0;
     auto event = batch.events.begin();
     for (std::size_t ordinal = 0; ordinal <= batch.blocks.size(); ++ordinal) {
-        for (; event != batch.events.end() && event->position <= ordinal; ++event)
-            if (event->type == recording::EventType::kSwitchSpace) switch_to(state, process_of(event->a));
+        for (; event != batch.events.end() && event->position < ordinal; ++event) happen(state, *event);
+        if (ordinal < batch.blocks.size())
+            for (; state.next_event < events_.size() && events_[state.next_event].execution <= executions_;
+                 ++state.next_event) {
+                if (!state.in_space) switch_to(state, process_of(0));
+                happen(state, events_[state.next_event]);
+            }
+        for (; event != batch.events.end() && event->position <= ordinal; ++event) happen(state, *event);
         if (ordinal == batch.blocks.size()) break;
         if (!state.in_space) switch_to(state, process_of(0));
         execute(state, batch, ordinal, address);
     }
+}
+
+void Replay::happen(Cpu& cpu, const recording::Event& event) {
+    if (event.type == recording::EventType::kSwitchSpace) switch_to(cpu, process_of(event.a));
+    if (event.type != recording::EventType::kInvalidate) return;
+    const auto what = static_cast<recording::Invalidation>(event.a);
+    const bool page = what == recording::Invalidation::kInvlpg || what == recording::Invalidation::kTlbie ||
+                      what == recording::Invalidation::kTlbiel;
+    if (what != recording::Invalidation::kTlbia && !(page && event.b != 0)) return;
+    if (!cpu.in_space) switch_to(cpu, process_of(0));
+    happen(cpu,
+           {.what = page ? replay::TlbEvent::What::kInvalidatePage : replay::TlbEvent::What::kInvalidateAll,
+            .address = VirtAddr(event.b)});
+}
+
+Translation Replay::entry(const Cpu& cpu, std::uint64_t address, unsigned shift, bool named) const {
+    const bool kernel = metadata_.side(address) == Side::kKernel;
+    return {.kernel = kernel,
+            .space = kernel  ? 0
+                     : named ? cpu.space
+                             : cpu.identifier,
+            .page = address >> shift,
+            .shift = shift};
+}
+
+void Replay::remove(Cpu& cpu, const std::function<bool(const Translation&, bool)>& doomed) {
+    for (Array& array : cpu.arrays) {
+        array.causes->drop_if(doomed, *array.tlb);
+        array.tlb->drop_if(doomed);
+    }
+}
+
+void Replay::check_pins(Cpu& cpu) {
+    for (std::size_t i = 0; i < cpu.arrays.size(); ++i)
+        for (auto& pin : cpu.arrays[i].pins)
+            if (pin.alive && !cpu.arrays[i].tlb->holds(pin.translation)) pin.alive = false;
+}
+
+void Replay::happen(Cpu& cpu, const replay::TlbEvent& event) {
+    const machine::InvalidationRules& rules = machine_.invalidation;
+    const std::uint64_t address = event.address.value();
+    const Translation at = entry(cpu, address, smallest_, false);
+    if (event.what == replay::TlbEvent::What::kInvalidatePage) {
+        remove(cpu, [&](const Translation& other, bool reserved) {
+            const bool same = other.kernel == at.kernel && other.space == at.space;
+            return (same || rules.page_matches_any_asid) && (!reserved || rules.page_kills_reserved) &&
+                   overlap(other, address, smallest_);
+        });
+    } else if (event.what == replay::TlbEvent::What::kInvalidateAll) {
+        remove(cpu, [&](const Translation& other, bool reserved) {
+            return !(reserved && rules.all_spares_reserved) && !(other.kernel && rules.all_spares_global);
+        });
+        if (rules.all_clears_index && !rules.all_spares_global)
+            for (Array& array : cpu.arrays) array.tlb->flush_all();
+    } else {
+        const Side side = metadata_.side(address);
+        const auto page = mapping_.at(SpaceId(0), event.address, side, {}, false);
+        const auto [array, shift] = place(Kind::kData, 1, page.size.value());
+        const Translation wanted = entry(cpu, address, shift, false);
+        Array& loaded = cpu.arrays[static_cast<std::size_t>(array)];
+        const auto doomed = [&](const Translation& other, bool) {
+            return other.shift != wanted.shift && other.kernel == wanted.kernel &&
+                   other.space == wanted.space && overlap(other, address, wanted.shift);
+        };
+        if (rules.reload_kills_overlapping) {
+            loaded.causes->drop_if(doomed, *loaded.tlb);
+            loaded.tlb->drop_if(doomed);
+        }
+        loaded.causes->load(entry(cpu, address, shift, true), wanted);
+        loaded.tlb->load(wanted);
+    }
+    check_pins(cpu);
 }
 
 void Replay::execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordinal, std::size_t& address) {
@@ -109,7 +226,7 @@ void Replay::execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordina
 void Replay::reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes,
                        std::uint64_t instruction) {
     ++references.at(kind, mode, metadata_.side(address));
-    const std::uint64_t page_bytes = machine_.pages.base.bytes();
+    const std::uint64_t page_bytes = std::uint64_t{1} << smallest_;
     const std::uint64_t first_page = address / page_bytes * page_bytes;
     touch(cpu, kind, mode, address, instruction);
     for (std::uint64_t further = page_bytes; further < address - first_page + bytes; further += page_bytes)
@@ -118,24 +235,88 @@ void Replay::reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, st
 
 void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t instruction) {
     const Side side = metadata_.side(address);
-    const bool kernel = side == Side::kKernel;
-    const auto i = static_cast<std::size_t>(kind);
+    const auto k = static_cast<std::size_t>(kind);
+    // The mapping is asked about the touched unit's first byte.
+    const VirtAddr unit(address >> smallest_ << smallest_);
     ++touches;
     ++lookups.at(kind, mode, side);
-    const std::uint64_t page = address / machine_.pages.base.bytes();
-    const Translation wanted{.kernel = kernel, .space = kernel ? 0 : cpu.identifier, .page = page};
-    const Translation named{.kernel = kernel, .space = kernel ? 0 : cpu.space, .page = page};
-    const bool hit = cpu.tlbs[i]->look_up(wanted);
-    const auto cause = cpu.causes[i]->touch(named, wanted, hit);
-    if (hit) return;
+
+    auto page = mapping_.at(SpaceId(0), unit, side, {}, true);
+    if (page.pin != nullptr) {
+        const auto [array, shift] = place(kind, 1, page.size.value());
+        Array& owner = cpu.arrays[static_cast<std::size_t>(array)];
+        const Translation wanted = entry(cpu, address, shift, false);
+        Array::Pin* pin = nullptr;
+        for (auto& known : owner.pins)
+            if (known.translation == wanted) pin = &known;
+        if (pin == nullptr) {
+            const bool taken = owner.tlb->pin(wanted);
+            pin = &owner.pins.emplace_back(
+                Array::Pin{.translation = wanted, .alive = taken, .refused = !taken});
+        }
+        if (!pin->alive) page = mapping_.at(SpaceId(0), unit, side, {}, false);
+    }
+
+    // Ask level after level.
+    struct Asked {
+        std::size_t array;
+        Translation wanted, named;
+    };
+    std::vector<Asked> missed;
+    std::optional<Asked> found;
+    for (std::uint32_t level = 1; level <= machine_.levels() && !found; ++level) {
+        const auto [array, shift] = place(kind, level, page.size.value());
+        if (array < 0) continue;
+        const Asked asked{.array = static_cast<std::size_t>(array),
+                          .wanted = entry(cpu, address, shift, false),
+                          .named = entry(cpu, address, shift, true)};
+        ++arrays[asked.array].lookups[k];
+        if (cpu.arrays[asked.array].tlb->holds(asked.wanted)) {
+            found = asked;
+        } else {
+            ++arrays[asked.array].misses[k];
+            missed.push_back(asked);
+        }
+    }
+    std::optional<replay::Cause> cause;
+    if (found) {
+        cpu.arrays[found->array].tlb->look_up(found->wanted);
+        cpu.arrays[found->array].causes->touch(found->named, found->wanted, true);
+    }
+    // Fill what missed, the last level first.
+    for (std::size_t i = missed.size(); i-- > 0;) {
+        const Asked& asked = missed[i];
+        Array& array = cpu.arrays[asked.array];
+        array.tlb->look_up(asked.wanted);
+        const auto why = array.causes->touch(asked.named, asked.wanted, false);
+        if (!cause) cause = why;
+        const auto lost = array.tlb->lost();
+        if (!machine_.tlbs[asked.array].inclusive || !lost) continue;
+        for (std::size_t other = 0; other < cpu.arrays.size(); ++other)
+            if (machine_.tlbs[other].level < machine_.tlbs[asked.array].level)
+                cpu.arrays[other].tlb->drop_if([&](const Translation& entry, bool) {
+                    return entry.kernel == lost->kernel && entry.space == lost->space &&
+                           overlap(entry, lost->page << lost->shift, lost->shift);
+                });
+    }
+    if (found) return;
     ++misses.at(kind, mode, side);
+    for (std::size_t i = 0; i < cpu.arrays.size(); ++i)
+        for (const auto& pin : cpu.arrays[i].pins) {
+            const Translation here = entry(cpu, address, smallest_, false);
+            if (!pin.alive && !pin.refused && machine_.tlbs[i].serves(kind) &&
+                pin.translation.kernel == here.kernel && pin.translation.space == here.space &&
+                overlap(pin.translation, address, smallest_))
+                ++dead_pins[{cpu.id, i, pin.translation.page << pin.translation.shift}];
+        }
     log_touches.push_back(touches);
+    const Translation last = missed.back().named;
     log.push_back({.cpu = cpu.id,
                    .kind = kind,
                    .mode = mode,
                    .side = side,
-                   .process = named.space,
-                   .page = page,
+                   .process = last.space,
+                   .page = last.page << last.shift >> smallest_,
                    .address = address,
                    .instruction = instruction,
                    .execution = executions_,

@@ -1,6 +1,7 @@
 #include "support/traces.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 namespace tlbscope::reference {
@@ -138,6 +139,13 @@ Trace random_trace(machine::Random& random) {
             event.position = random.below(blocks + 1);
             event.type = kTypes[random.below(4)];
             event.a = random.below(spaces);
+            if (event.type == recording::EventType::kInvalidate) {
+                static constexpr recording::Invalidation kWhat[] = {
+                    recording::Invalidation::kTlbie, recording::Invalidation::kInvlpg,
+                    recording::Invalidation::kTlbia, recording::Invalidation::kMovToCr3};
+                event.a = static_cast<std::uint64_t>(kWhat[random.below(4)]);
+                if (random.below(3) != 0) event.b = random_address(random, trace.metadata.kernel_base);
+            }
             executions.events.push_back(event);
         }
         std::stable_sort(executions.events.begin(), executions.events.end(),
@@ -145,6 +153,113 @@ Trace random_trace(machine::Random& random) {
         trace.batches.push_back(std::move(executions));
     }
     return trace;
+}
+
+namespace {
+
+machine::TlbGeometry random_geometry(machine::Random& random) {
+    machine::TlbGeometry g;
+    g.ways = 1 + random.below(random.below(2) == 0 ? 3 : 10);
+    const std::uint32_t sets = random.below(2) == 0 ? 1 : 1 + random.below(4);
+    g.replacement = static_cast<machine::Replacement>(random.below(6));
+    if (g.replacement == machine::Replacement::kTreePlru) g.ways = std::bit_ceil(g.ways);
+    g.entries = g.ways * sets;
+    if (sets == 1 && g.replacement != machine::Replacement::kTreePlru && random.below(2) == 0)
+        g.reserved = random.below(g.entries);
+    g.seed = random.below(1000);
+    return g;
+}
+
+// Arrays of one level that together take every size for every kind, or for some when `partial`.
+void random_level(machine::Random& random, std::uint32_t level, const std::vector<PageShift>& sizes,
+                  bool partial, machine::Machine& machine) {
+    const bool unified = random.below(3) == 0;
+    for (const int kind : unified ? std::vector{2} : std::vector{0, 1}) {
+        std::size_t first = partial && random.below(3) == 0 ? 1 : 0;
+        while (first < sizes.size()) {
+            const std::size_t last =
+                random.below(2) == 0
+                    ? sizes.size()
+                    : first + 1 + random.below(static_cast<std::uint32_t>(sizes.size() - first));
+            machine::TlbDescription tlb;
+            tlb.name = "array" + std::to_string(machine.tlbs.size());
+            tlb.level = level;
+            tlb.instruction = kind != 1;
+            tlb.data = kind != 0;
+            for (std::size_t i = first; i < last; ++i)
+                if (i == 0 || random.below(4) != 0) tlb.pages.push_back(sizes[i]);
+            tlb.geometry = random_geometry(random);
+            tlb.hit = Cycles(level == 1 ? 0 : random.below(9));
+            tlb.inclusive = level > 1 && random.below(3) == 0;
+            if (!tlb.pages.empty()) machine.tlbs.push_back(tlb);
+            first = last;
+        }
+    }
+}
+
+addrspace::MappingRule random_rule(machine::Random& random, const std::vector<PageShift>& sizes) {
+    static constexpr std::uint64_t kStarts[] = {0x400000, 0x7ffff0000000, kKernelBase, 0xffffffff81000000};
+    addrspace::MappingRule rule;
+    rule.what = "random";
+    rule.size = sizes[random.below(static_cast<std::uint32_t>(sizes.size()))];
+    rule.pinned = random.below(3) == 0;
+    switch (random.below(3)) {
+        case 0:
+            rule.side = random.below(2) == 0 ? Side::kUser : Side::kKernel;
+            break;
+        default: {
+            const std::uint64_t start = kStarts[random.below(4)] + random.below(20) * 4096ull;
+            rule.range = addrspace::AddressRange{start, start + (1 + random.below(30)) * 4096ull};
+            // Part of a page pinned and part of it mapped in the same size is no mapping software makes.
+            constexpr std::uint64_t kLargest = 1 << 19;
+            if (rule.pinned)
+                rule.range = addrspace::AddressRange{start & ~(kLargest - 1), (start | (kLargest - 1)) + 1};
+            break;
+        }
+    }
+    return rule;
+}
+
+}  // namespace
+
+machine::Machine general_machine(machine::Random& random) {
+    machine::Machine machine = simple_machine({});
+    machine.tlbs.clear();
+    const std::vector<PageShift> sizes{PageShift(12), PageShift(14), PageShift(16), PageShift(19)};
+    machine.pages.sizes = sizes;
+    machine.pages.base = sizes[random.below(2)];
+    const std::uint32_t levels = 1 + random.below(3);
+    for (std::uint32_t level = 1; level <= levels; ++level)
+        random_level(random, level, sizes, level > 1, machine);
+    for (std::uint32_t n = random.below(5); n > 0; --n) machine.rules.push_back(random_rule(random, sizes));
+    machine.asids.count = random.below(6);
+    machine::InvalidationRules& rules = machine.invalidation;
+    rules.page_matches_any_asid = random.below(2) == 0;
+    rules.page_kills_reserved = random.below(2) == 0;
+    rules.all_spares_reserved = random.below(2) == 0;
+    rules.all_spares_global = random.below(2) == 0;
+    rules.all_clears_index = random.below(2) == 0;
+    rules.reload_kills_overlapping = random.below(2) == 0;
+    return machine;
+}
+
+std::vector<replay::TlbEvent> random_events(machine::Random& random, std::uint64_t executions) {
+    std::vector<replay::TlbEvent> events(random.below(8));
+    for (replay::TlbEvent& event : events) {
+        event.what = static_cast<replay::TlbEvent::What>(random.below(3));
+        event.address = VirtAddr(random_address(random, kKernelBase));
+        event.execution = random.below(static_cast<std::uint32_t>(executions + 5));
+    }
+    std::stable_sort(events.begin(), events.end(),
+                     [](const auto& a, const auto& b) { return a.execution < b.execution; });
+    return events;
+}
+
+std::vector<replay::Plan> plans_of(const std::vector<machine::Machine>& machines) {
+    std::vector<replay::Plan> plans;
+    for (const machine::Machine& machine : machines)
+        plans.push_back(replay::make_plan(machine, {}, {}).value());
+    return plans;
 }
 
 machine::Machine simple_machine(const machine::TlbGeometry& geometry) {
@@ -161,7 +276,9 @@ machine::Machine simple_machine(const machine::TlbGeometry& geometry) {
     for (const Kind kind : replay::kKinds) {
         machine::TlbDescription tlb;
         tlb.name = kind == Kind::kInstruction ? "instruction" : "data";
-        tlb.kind = kind;
+        tlb.instruction = kind == Kind::kInstruction;
+        tlb.data = !tlb.instruction;
+        tlb.pages = {PageShift(12)};
         tlb.geometry = geometry;
         machine.tlbs.push_back(tlb);
     }
@@ -176,10 +293,18 @@ machine::Machine random_machine(machine::Random& random) {
         const std::uint32_t sets = random.below(2) == 0 ? 1 : 1 + random.below(7);
         g.entries = g.ways * sets;
         g.reserved = sets == 1 && random.below(4) == 0 ? random.below(g.entries) : 0;
-        g.replacement = static_cast<machine::Replacement>(random.below(4));
+        g.replacement = static_cast<machine::Replacement>(random.below(6));
+        // A tree has a power of two of ways and none reserved.
+        if (g.replacement == machine::Replacement::kTreePlru) {
+            g.ways = std::bit_ceil(g.ways);
+            g.entries = g.ways * sets;
+            g.reserved = 0;
+        }
         g.seed = random.below(1000);
     }
     machine.pages.base = PageShift(static_cast<std::uint8_t>(12 + random.below(3) * 2));
+    machine.pages.sizes = {machine.pages.base};
+    for (machine::TlbDescription& tlb : machine.tlbs) tlb.pages = machine.pages.sizes;
     machine.asids.count = random.below(6);
     return machine;
 }

@@ -10,6 +10,7 @@
 #include "recording/batch.h"
 #include "recording/metadata.h"
 #include "replay/ledger.h"
+#include "replay/plan.h"
 
 namespace tlbscope::reference {
 
@@ -44,6 +45,11 @@ struct Trace {
 [[nodiscard]] Trace random_trace(machine::Random& random);
 // A machine with random geometries, policies, page size and identifiers.
 [[nodiscard]] machine::Machine random_machine(machine::Random& random);
+// A machine with up to three levels, unified and split arrays, several page sizes, mapped, pinned, inclusive.
+[[nodiscard]] machine::Machine general_machine(machine::Random& random);
+// Removals and loads within a run of this many executions.
+[[nodiscard]] std::vector<replay::TlbEvent> random_events(machine::Random& random, std::uint64_t executions);
+[[nodiscard]] std::vector<replay::Plan> plans_of(const std::vector<machine::Machine>& machines);
 // The same arrays for instructions and data.
 [[nodiscard]] machine::Machine simple_machine(const machine::TlbGeometry& geometry);
 

@@ -16,7 +16,8 @@ namespace tlbscope::capture {
 namespace {
 
 constexpr std::uint32_t kMostMessage = (1 << 16) + 64;
-constexpr std::uint64_t kMostKept = std::uint64_t{2} << 30;
+constexpr std::uint64_t kMostKept = 512 << 20;
+constexpr std::uint64_t kMostTrace = std::uint64_t{4} << 30;  // what a guest's trace buffers may hold
 constexpr std::uint16_t kMagic = 0x7463;
 
 class Reader {
@@ -100,9 +101,12 @@ Result<void> GuestReport::finish_message() {
     const std::string where = fmt::format("guest's report:unit {}", units_ - 1);
     Reader reader(bytes_);
     const std::string text(bytes_.begin(), bytes_.end());
-    kept_ += bytes_.size();
-    if (kept_ > kMostKept)
-        return fail(where, "the guest reports more than 2 GiB", "record a shorter run of the command");
+    (type_ == kMessageTrace ? kept_trace_ : kept_) += bytes_.size();
+    if (kept_ > kMostKept || kept_trace_ > kMostTrace)
+        return fail(where,
+                    type_ == kMessageTrace ? "the guest's trace is larger than 4 GiB"
+                                           : "the guest reports more than 512 MiB",
+                    "record a shorter run of the command");
     if (!hello_ && type_ != kMessageHello)
         return fail(where, "the report does not start with the agent's greeting", "please report this");
     if (type_ != kMessageKallsyms && !facts_.kallsyms.empty()) facts_.has_all_kallsyms = true;

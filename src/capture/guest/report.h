@@ -67,6 +67,7 @@ class GuestReport {
     int header_ = 0;  // units of the header received
     std::uint64_t units_ = 0;
     std::uint64_t kept_ = 0;  // bytes of all texts, to bound the memory
+    std::uint64_t kept_trace_ = 0;
     bool hello_ = false;
 };
 

@@ -7,9 +7,15 @@
 #include <string_view>
 
 #include "core/types.h"
-#include "explain/kallsyms.h"
 
-namespace tlbscope::explain {
+namespace tlbscope::addrspace {
+
+struct AddressRange {
+    std::uint64_t start = 0;
+    std::uint64_t end = 0;
+    [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address < end; }
+    [[nodiscard]] bool empty() const { return start >= end; }
+};
 
 enum class Region : std::uint8_t {
     kUserText,
@@ -36,6 +42,7 @@ class KernelLayout {
     // `target` is QEMU's name of the architecture, `image` the kernel's own code and data where known.
     KernelLayout(std::string_view target, AddressRange image);
     [[nodiscard]] Region at(std::uint64_t address) const;
+    [[nodiscard]] AddressRange image() const { return image_; }
     // Bytes of a kernel stack that starts at a multiple of its size in vmalloc space; 0 when stacks are not
     // aligned so there.
     [[nodiscard]] std::uint64_t stack_bytes() const { return stack_bytes_; }
@@ -53,4 +60,4 @@ class KernelLayout {
     std::uint64_t stack_bytes_ = 0;
 };
 
-}  // namespace tlbscope::explain
+}  // namespace tlbscope::addrspace

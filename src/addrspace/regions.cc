@@ -5,13 +5,11 @@
 // radix.h, which the hash MMU with 64K pages shares. ppc32: arch/powerpc/include/asm/page_32.h and the
 // "Kernel virtual memory layout" lines that mm/mem.c prints: lowmem from PAGE_OFFSET, at most 768 MB, vmalloc
 // behind it, ioremap and fixmap at the top [remembered: the exact edges depend on the amount of memory].
-#include "explain/regions.h"
+#include "addrspace/regions.h"
 
 #include <array>
 
-#include "recording/isa.h"
-
-namespace tlbscope::explain {
+namespace tlbscope::addrspace {
 
 namespace {
 
@@ -74,4 +72,4 @@ Region KernelLayout::at(std::uint64_t address) const {
     return Region::kUnknown;
 }
 
-}  // namespace tlbscope::explain
+}  // namespace tlbscope::addrspace
