@@ -4,11 +4,11 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/machine_options.h"
 #include "cli/name_options.h"
 #include "core/files.h"
 #include "explain/diff.h"
 #include "explain/miss_totals.h"
-#include "machine/machine_file.h"
 #include "replay/replay.h"
 #include "report/diff_report.h"
 
@@ -19,8 +19,7 @@ namespace {
 struct Options {
     std::vector<std::string> recordings;
     std::vector<std::string> counters;
-    std::string machines = kDefaultMachine;
-    std::vector<std::string> changes;
+    std::shared_ptr<MachineOptions> machines = std::make_shared<MachineOptions>();
     std::string per;
     std::vector<std::string> elapsed;
     std::string clock;
@@ -63,31 +62,23 @@ Result<Numbers> numbers_of(const Options& options) {
     return numbers;
 }
 
-Result<std::vector<machine::Machine>> load_machines(const Options& options,
-                                                    const std::vector<std::string>& changes) {
-    std::vector<machine::Machine> machines;
-    std::istringstream names(options.machines);
-    for (std::string name; std::getline(names, name, ',');) {
-        auto machine = machine::load_machine(name, changes);
-        if (!machine) return std::unexpected(machine.error());
-        machines.push_back(std::move(*machine));
-    }
-    return machines;
-}
-
 // The machines of A and of B.
 Result<std::vector<machine::Machine>> machines_of(const Options& options) {
-    auto machines = load_machines(options, options.changes);
+    auto machines = load_machines(*options.machines);
     if (!machines) return machines;
     if (machines->size() > 2 || machines->empty())
         return usage_error("--machine names neither one machine nor two",
                            "for example --machine mpc855t,lru32");
     const bool one_run = options.recordings.size() == 1 && options.counters.empty();
     if (machines->size() == 1 && one_run) {
-        if (options.changes.empty())
-            return usage_error("one recording on one machine is nothing to compare",
-                               "name another recording, two machines (--machine A,B), or a change (--set)");
-        auto unchanged = load_machines(options, {});
+        MachineOptions plain;
+        plain.names = options.machines->names;
+        if (options.machines->changes.empty() && options.machines->maps.empty() &&
+            options.machines->pins.empty())
+            return usage_error(
+                "one recording on one machine is nothing to compare",
+                "name another recording, two machines (--machine A,B), or a change (--set, --map, --pin)");
+        auto unchanged = load_machines(plain);
         if (!unchanged) return unchanged;
         machines->insert(machines->begin(), unchanged->front());
     } else if (machines->size() == 1) {
@@ -113,11 +104,12 @@ std::uint64_t sum(const std::map<explain::RowName, explain::KindCounts>& rows) {
     return total;
 }
 
-Result<std::vector<Account>> accounts_of(const std::string& file,
-                                         const std::vector<machine::Machine>& machines,
+Result<std::vector<Account>> accounts_of(const std::string& file, std::vector<machine::Machine> machines,
                                          const Options& options, const Numbers& numbers, Console& console) {
     const auto recording = recording::Recording::open(file);
     if (!recording) return std::unexpected(recording.error());
+    const auto regions = Regions::of(*recording, machines);
+    if (!regions) return std::unexpected(regions.error());
     explain::NameOptions name_options = *options.names;
     name_options.threads = *options.threads;
     auto names = load_names(*recording, name_options, console);
@@ -133,7 +125,8 @@ Result<std::vector<Account>> accounts_of(const std::string& file,
         *recording, machines,
         {.threads = *options.threads,
          .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); },
-         .observers = observers});
+         .observers = observers,
+         .region_of = regions->look_up()});
     if (!ledgers) return std::unexpected(ledgers.error());
     std::vector<Account> accounts;
     for (std::size_t i = 0; i < machines.size(); ++i) {
@@ -152,6 +145,9 @@ Result<std::vector<Account>> accounts_of(const std::string& file,
                         .pages = totals[i].by_page()};
         if (const std::string changes = machines[i].changes_text(); !changes.empty())
             account.side.label += " with " + changes;
+        if (machines.size() > 1 && machines[0].name == machines[1].name &&
+            machines[0].rules.size() != machines[1].rules.size())
+            account.side.label += ", pages " + machines[i].mapping().text();
         for (const auto* rows : {&account.functions, &account.regions, &account.pages})
             if (sum(*rows) != ledger.misses.total())
                 return fail(file,
@@ -261,6 +257,7 @@ Command diff_command() {
                 "  tlbscope diff old.rec new.rec --per 3840               misses per block copied\n"
                 "  tlbscope diff dd.rec --machine mpc855t,lru32           one run on two machines\n"
                 "  tlbscope diff dd.rec --set tlb.data.entries=64         one run, one change\n"
+                "  tlbscope diff dd.rec --map kernel=8M                   one run, mapped otherwise\n"
                 "  tlbscope diff --counters 24.txt 26.txt --elapsed 3.440 4.241 --clock 48M\n"
                 "                                                         the four lines of /proc/tlbmiss\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
@@ -273,15 +270,7 @@ Command diff_command() {
                     ->type_name("FILE FILE")
                     ->expected(2)
                     ->excludes(recordings);
-                app.add_option("--machine", options->machines, "one machine, or two for one recording")
-                    ->type_name("NAME|FILE[,...]")
-                    ->capture_default_str();
-                app.add_option(
-                       "--set", options->changes,
-                       "change a fact of the machine; with one recording and machine, of B's; repeatable")
-                    ->type_name("KEY=VALUE")
-                    ->expected(1)
-                    ->take_all();
+                add_machine_options(app, options->machines);
                 app.add_option("--per", options->per, "units of work the runs did: print misses per unit")
                     ->type_name("N");
                 app.add_option("--elapsed", options->elapsed, "seconds A and B took on the real machine")

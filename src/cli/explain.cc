@@ -3,13 +3,13 @@
 #include <fmt/ranges.h>
 
 #include "cli/command.h"
+#include "cli/machine_options.h"
 #include "core/files.h"
 #include "explain/attribution.h"
 #include "explain/breakdown.h"
 #include "explain/names.h"
 #include "explain/question.h"
 #include "explain/stepper.h"
-#include "machine/machine_file.h"
 #include "recording/recording.h"
 #include "replay/replay.h"
 #include "report/explain_report.h"
@@ -20,8 +20,7 @@ namespace {
 
 struct Options {
     std::string recording = kDefaultRecording;
-    std::string machine = kDefaultMachine;
-    std::vector<std::string> changes;
+    std::shared_ptr<MachineOptions> machines = std::make_shared<MachineOptions>();
     std::string by = "kind,function";
     std::vector<std::string> filters;
     std::optional<std::size_t> rows;
@@ -113,7 +112,7 @@ Result<explain::Question> question_of(const Options& options) {
 
 Result<Exit> break_down(const Options& options, const explain::Question& question,
                         const recording::Recording& recording, const machine::Machine& machine,
-                        Console& console) {
+                        const addrspace::RegionOf& region_of, Console& console) {
     const bool regions = question.needs(explain::Dimension::kRegion);
     const auto names = names_of(recording, options, regions, console);
     if (!names) return std::unexpected(names.error());
@@ -124,7 +123,8 @@ Result<Exit> break_down(const Options& options, const explain::Question& questio
         recording, {machine},
         {.threads = *options.threads,
          .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); },
-         .observers = {&attribution}});
+         .observers = {&attribution},
+         .region_of = region_of});
     if (!ledgers) return std::unexpected(ledgers.error());
     replay::Ledger ledger = std::move(ledgers->front());
     if (!ledger.full())
@@ -169,12 +169,20 @@ Result<Exit> run(const Options& options, Console& console) {
         return usage_error("--at has no table for --csv", "--json has all of it");
     if (!options.at.empty())
         if (auto target = explain::parse_target(options.at); !target) return std::unexpected(target.error());
-    const auto machine = machine::load_machine(options.machine, options.changes);
-    if (!machine) return std::unexpected(machine.error());
+    auto machines = load_machines(*options.machines);
+    if (!machines) return std::unexpected(machines.error());
+    if (machines->size() > 1)
+        return usage_error("--machine names several machines and explain takes one",
+                           "`tlbscope diff` compares two");
+    if (!options.at.empty())
+        if (auto simple = require_simple(machines->front(), "--at"); !simple)
+            return std::unexpected(simple.error());
     const auto recording = recording::Recording::open(options.recording);
     if (!recording) return std::unexpected(recording.error());
-    return options.at.empty() ? break_down(options, *question, *recording, *machine, console)
-                              : step(options, *recording, *machine, console);
+    if (!options.at.empty()) return step(options, *recording, machines->front(), console);
+    const auto regions = Regions::of(*recording, *machines);
+    if (!regions) return std::unexpected(regions.error());
+    return break_down(options, *question, *recording, machines->front(), regions->look_up(), console);
 }
 
 }  // namespace
@@ -195,13 +203,7 @@ Command explain_command() {
             app.add_option("recording", options->recording, "a recording")
                 ->type_name("REC")
                 ->capture_default_str();
-            app.add_option("--machine", options->machine, "a machine by name or file")
-                ->type_name("NAME|FILE")
-                ->capture_default_str();
-            app.add_option("--set", options->changes, "change a fact of the machine; repeatable")
-                ->type_name("KEY=VALUE")
-                ->expected(1)
-                ->take_all();
+            add_machine_options(app, options->machines);
             app.add_option("--by", options->by,
                            "break down by these, in this order: mode, kind, side, region, function, object, "
                            "page, space, cause")

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/machine_options.h"
 #include "cli/name_options.h"
 #include "core/numbers.h"
 #include "explain/contents.h"
@@ -92,6 +93,8 @@ Result<Exit> run(const Options& options, Console& console) {
     if (options.contents) {
         const auto machine = machine::load_machine(options.machine, options.changes);
         if (!machine) return std::unexpected(machine.error());
+        if (auto simple = require_simple(*machine, "--contents"); !simple)
+            return std::unexpected(simple.error());
         report.machine = machine->name;
         for (std::size_t i = 0; i < paths.size(); ++i) {
             const std::uint64_t calls = report.paths[i].calls;

@@ -116,11 +116,24 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
                 return bad("the address is no hexadecimal number");
             event.address = VirtAddr(value);
         } else {
-            return bad(fmt::format("there is no event {}", kind));
+            return bad(kind == "tlbia"                     ? "tlbia has no address"
+                       : kind == "tlbie" || kind == "load" ? "it does not say at which address"
+                                                           : fmt::format("there is no event {}", kind));
         }
         events.push_back(event);
     }
     return events;
+}
+
+Result<void> require_simple(const machine::Machine& machine, const std::string& option) {
+    auto plan = replay::make_plan(machine, {}, {});
+    if (!plan) return std::unexpected(plan.error());
+    if (plan->simple()) return {};
+    return usage_error(
+        fmt::format("{} knows machines with one instruction and one data TLB and one page size; {} "
+                    "has more arrays, levels or sizes",
+                    option, machine.name),
+        fmt::format("choose another, such as --machine {}", kDefaultMachine));
 }
 
 bool needs_regions(const std::vector<machine::Machine>& machines) {

@@ -29,6 +29,8 @@ void add_refill_options(CLI::App& app, const std::shared_ptr<MachineOptions>& op
 // Bounds the pins of `machine` where a region's bounds are known, and reserves as many entries as they take
 // in each array that holds them. `names` may be nullptr when no rule names a region.
 [[nodiscard]] Result<void> place_pins(machine::Machine& machine, const explain::Names* names);
+// For what follows two arrays of base pages step by step: refuses other machines in the name of `option`.
+[[nodiscard]] Result<void> require_simple(const machine::Machine& machine, const std::string& option);
 [[nodiscard]] bool needs_regions(const std::vector<machine::Machine>& machines);
 
 // What a replay of these machines needs to know of the recording's regions; keep it as long as the replay.
