@@ -27,9 +27,10 @@ void Replay::decide() {
     const auto any = [&](auto&& test) { return std::any_of(first_.begin(), first_.end(), test); };
     assumptions_.faults = options_.faults.value_or(
         any([](const MemoryEvent& event) { return event.kind == MemoryEventKind::kFault; }));
-    assumptions_.cpus_known = !options_.cpus && any([](const MemoryEvent& event) {
+    const auto names_cpu = [](const MemoryEvent& event) {
         return event.cpu != 0 || event.kind == MemoryEventKind::kSwitch;
-    });
+    };
+    assumptions_.cpus_known = options_.references || (!options_.cpus && any(names_cpu));
     assumptions_.cpus = options_.cpus.value_or(1);
     manager_ = std::make_unique<MemoryManager>(assumptions_, *this);
     for (const MemoryEvent& event : first_) manager_->event(event);
