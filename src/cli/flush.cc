@@ -168,7 +168,7 @@ Result<void> read_recording(const recording::Recording& recording, const Options
     if (!recording.whole()) report.notes.push_back("the recording is not whole: " + recording.damage());
     if (!report.references)
         report.notes.emplace_back(
-            "the recording holds changes of page only: which translations were alive is unknown");
+            "the recording does not hold every reference: which translations were alive is unknown");
     return count_executed(recording, report);
 }
 

@@ -8,6 +8,12 @@
 
 namespace tlbscope::flush {
 
+namespace {
+
+constexpr std::uint64_t kHugeBytes = std::uint64_t{1} << 21;
+
+}  // namespace
+
 std::shared_ptr<CallManager::Mm> CallManager::fresh() {
     ++spaces_seen_;
     auto mm = std::make_shared<Mm>();
@@ -46,6 +52,12 @@ void CallManager::drop(const std::shared_ptr<Mm>& mm) {
 // The space that a call means.
 std::shared_ptr<CallManager::Mm> CallManager::named(const MemoryCall& call) {
     if (const auto known = by_pointer_.find(call.space); known != by_pointer_.end()) return known->second;
+    if (!processes_.contains(call.process) && !call.whole) {
+        // A kernel thread at work on somebody's space.
+        auto mm = fresh();
+        mm->pointer = call.space;
+        return by_pointer_[call.space] = mm;
+    }
     std::shared_ptr<Mm> mm = mm_of(call.process);
     if (mm->pointer != 0) {
         // Another than the one it runs in: an exec has begun to use its new space, or has failed and takes
@@ -181,13 +193,24 @@ void CallManager::call(const MemoryCall& call) {
                 request.reason = Reason::kDiscard;
             }
             break;
-        case MemoryCallKind::kRange:
         case MemoryCallKind::kHuge:
+            settle();
+            if (call.end == call.start) {
+                // A collapse: all the small pages that a huge one replaces, and the table they were in.
+                request.reason = Reason::kCollapse;
+                request.end = request.start + kHugeBytes;
+                request.freed_tables = true;
+                break;
+            }
+            // One instruction names a huge page: for the policies it is a small one.
+            request.kind = RequestKind::kRange;
+            request.reason = Reason::kMove;
+            request.end = request.start + (request.end - request.start) / kHugeBytes * page_.bytes();
+            break;
+        case MemoryCallKind::kRange:
             settle();
             request.kind = RequestKind::kRange;
             request.reason = Reason::kMove;
-            // One instruction names a huge page: for the policies it is one page.
-            if (call.kind == MemoryCallKind::kHuge) request.end = request.start + page_.bytes();
             break;
         case MemoryCallKind::kPage:
             settle();

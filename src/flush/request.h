@@ -33,12 +33,13 @@ enum class Reason : std::uint8_t {
     kFork,
     kExec,
     kExit,
+    kCollapse,  // pages became one huge page (khugepaged)
 };
-inline constexpr std::size_t kReasons = 9;
+inline constexpr std::size_t kReasons = 10;
 
 [[nodiscard]] constexpr std::string_view name_of(Reason reason) {
     constexpr std::string_view kNames[] = {"unmap", "discard", "protect", "move", "copy-on-write",
-                                           "fault", "fork",    "exec",    "exit"};
+                                           "fault", "fork",    "exec",    "exit", "collapse"};
     return kNames[static_cast<std::size_t>(reason)];
 }
 
