@@ -94,6 +94,22 @@ std::string in_words(const TlbieOperands& o) {
                        o.prs == 1 ? "" : ", partition-scoped", o.r == 1 ? "" : ", hashed");
 }
 
+std::string kind_in_words(const TlbieOperands& o) {
+    constexpr std::string_view kCaches[] = {"translations", "walk cache",
+                                            "translations, walk cache and process table entry",
+                                            "translations of a cluster"};
+    const std::uint64_t bytes = bytes_of_ap(ap_of(o.rb));
+    const bool kernel = o.prs == 1 && o.rs >> 32 == 0;
+    const std::string what =
+        is_of(o.rb) == 0   ? fmt::format("a page of {}", bytes == 0 ? "unknown size" : size_name(bytes))
+          : is_of(o.rb) == 1 ? std::string(o.local && o.ric != 1 ? "a set of a PID" : "a PID")
+        : is_of(o.rb) == 2 ? std::string("a partition")
+                           : std::string("every partition");
+    return fmt::format("{}: {}, {}{}{}{}", o.local ? "tlbiel" : "tlbie", what, kCaches[o.ric & 3],
+                       kernel ? ", the kernel's own" : "", o.prs == 1 ? "" : ", partition-scoped",
+                       o.r == 1 ? "" : ", hashed");
+}
+
 std::optional<TlbieOperands> parse_tlbie(std::string_view text) {
     TlbieOperands operands{.prs = 1, .r = 1};
     bool have_rb = false;

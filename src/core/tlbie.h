@@ -13,6 +13,8 @@ namespace tlbscope {
 [[nodiscard]] TlbOperation operation_of(const TlbieOperands& operands);
 // "tlbiel: page 0x7fff8a2d0000 (64K) of PID 12, translations" and the like; odd operands are named as such.
 [[nodiscard]] std::string in_words(const TlbieOperands& operands);
+// The same without the page, set and process: what all operands of the kind have in common.
+[[nodiscard]] std::string kind_in_words(const TlbieOperands& operands);
 // "lpid=0, local=1, rb=0x400, rs=0x500000000, ric=0x0, prs=0x1, r=0x1" as the tracepoint powerpc:tlbie prints
 // it, in any order, numbers decimal or with 0x; nothing when a field is missing. rb and rs must be there, the
 // others take the values of a process's radix translation: lpid 0, local 0, ric 0, prs 1, r 1.
