@@ -271,7 +271,7 @@ Machine read_machine(TomlDocument& document) {
     Machine machine;
     TomlTable root(document, document.root(), "",
                    {"name", "title", "source", "address_bits", "clock", "pages", "asid", "tlb", "refill",
-                    "mapping", "invalidation", "walk", "data_cache", "instruction_cache"});
+                    "mapping", "invalidation", "walk", "data_cache", "instruction_cache", "flush"});
     machine.name = root.text("name");
     machine.title = root.text("title");
     machine.source = root.text("source");
@@ -334,6 +334,7 @@ Machine read_machine(TomlDocument& document) {
         }
         machine.refill.source = refill->text("source");
     }
+    machine.flush = read_flush_costs(root);
     machine.file = document.file();
     return machine;
 }
