@@ -18,6 +18,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (machine.error().message().empty()) std::abort();
         return 0;
     }
+    // What a replay takes for granted: base pages of either kind have an array, and levels count up.
+    std::uint32_t level = 1;
+    for (const auto& tlb : machine->tlbs) {
+        if (tlb.level != level && tlb.level != ++level) std::abort();
+        if (tlb.pages.empty()) std::abort();
+    }
+    for (const auto kind : {tlbscope::Kind::kInstruction, tlbscope::Kind::kData})
+        if (machine->tlb(kind).level != 1 || !machine->tlb(kind).serves(kind)) std::abort();
     for (const auto& tlb : machine->tlbs) {
         // Replay divides by these.
         if (tlb.geometry.entries == 0 || tlb.geometry.ways == 0 ||

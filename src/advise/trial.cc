@@ -100,7 +100,10 @@ Result<std::vector<Trial>> Laboratory::attempt(const std::vector<Remedy>& remedi
             machines.push_back(std::move(*machine));
             possible.push_back(&remedy);
         } else {
-            refusals_.push_back({remedy.title, machine.error().what});
+            // Pins of other pages fail for the same reason.
+            if (std::none_of(refusals_.begin(), refusals_.end(),
+                             [&](const Refusal& other) { return other.title == remedy.title; }))
+                refusals_.push_back({remedy.title, machine.error().what});
         }
     }
     if (machines.empty()) return trials;

@@ -2,7 +2,10 @@
 #include "advise/advise.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
 
 #include "cli/command.h"
 #include "cli/machine_options.h"
@@ -32,13 +35,25 @@ MachineOptions with(const MachineOptions& options, const advise::Change& change)
     return all;
 }
 
+// A word of a command line, as a shell reads it.
+std::string quoted(const std::string& word) {
+    const bool plain = std::all_of(word.begin(), word.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 ||
+               std::string_view("_./:=,@+-").find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    if (plain && !word.empty()) return word;
+    std::string text = "'";
+    for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+    return text + "'";
+}
+
 // The replay that shows the machine as it is.
 std::string command_of(const Options& options) {
     std::string command = "tlbscope replay";
     const auto add = [&command](const std::string& option, const std::string& value) {
-        command += " " + option + (option.empty() ? "" : " ") + value;
+        command += " " + option + " " + quoted(value);
     };
-    if (options.recording != kDefaultRecording) command += " " + options.recording;
+    if (options.recording != kDefaultRecording) command += " " + quoted(options.recording);
     if (options.machine->names != kDefaultMachine) add("--machine", options.machine->names);
     for (const std::string& change : options.machine->changes) add("--set", change);
     for (const std::string& map : options.machine->maps) add("--map", map);

@@ -1,11 +1,13 @@
 // tlbscope info: what a recording holds, and what it does not.
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "core/numbers.h"
+#include "core/tlbie.h"
 #include "recording/kernel_events.h"
 #include "recording/summary.h"
 
@@ -80,6 +82,19 @@ std::string event_lines(const recording::Metadata& m, const KernelEventCounts& c
     return out;
 }
 
+// Operands of tlbie and tlbiel by kind, in words; nothing when there were none or they cannot be read.
+std::string operand_lines(const Recording& recording) {
+    std::map<std::string, std::uint64_t> kinds;
+    recording::KernelEventReader reader(recording);
+    for (auto event = reader.next(); event && *event; event = reader.next())
+        if (const auto* seen = std::get_if<TlbOperation>(&**event);
+            seen != nullptr && seen->source == TlbOperation::Source::kTlbie)
+            ++kinds[kind_in_words(seen->operands)];
+    std::string out;
+    for (const auto& [words, count] : kinds) out += fmt::format("  {:>14} {}\n", grouped(count), words);
+    return out;
+}
+
 nlohmann::json event_json(const recording::Metadata& m, const KernelEventCounts& counts) {
     using nlohmann::json;
     json memory = json::object();
@@ -102,7 +117,8 @@ nlohmann::json event_json(const recording::Metadata& m, const KernelEventCounts&
             {"tlbiel", counts.tlbiel},
             {"local", local},
             {"global", global},
-            {"flush_reasons", counts.flush_reasons}};
+            {"flush_reasons", counts.flush_reasons},
+            {"flushed_bytes", counts.flushed_bytes}};
 }
 
 std::string text(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
@@ -125,8 +141,9 @@ std::string text(const Recording& recording, const Summary& s, const KernelEvent
                      m.cpu_model, m.qemu_version, m.interface_version));
     line("deterministic", m.deterministic ? "yes: recording again gives the same content" : "no");
     line("window", m.window);
-    line("granularity", m.granularity == recording::Granularity::kFull ? "full: every reference"
-                                                                       : "page: changes of page only");
+    constexpr std::array kGranularities{"full: every reference", "page: changes of page only",
+                                        "none: no references, only counts and the kernel's events"};
+    line("granularity", kGranularities[static_cast<std::size_t>(m.granularity)]);
     line("host time", fmt::format("{:.3f} s", static_cast<double>(host_nanoseconds(recording)) * 1e-9));
     const std::uint64_t fetches =
         s.of(Kind::kInstruction, Side::kUser) + s.of(Kind::kInstruction, Side::kKernel);
@@ -199,7 +216,7 @@ std::string text(const Recording& recording, const Summary& s, const KernelEvent
     if (m.system)
         out += fmt::format("{} spaces, {} of them named; {} mapped ranges\n", m.spaces.size(), named,
                            m.maps.size());
-    if (m.kernel_events) out += event_lines(m, events);
+    if (m.kernel_events) out += event_lines(m, events) + operand_lines(recording);
     if (!m.not_recorded.empty()) out += "\nnot recorded:\n";
     for (const std::string& missing : m.not_recorded) out += "  " + missing + "\n";
     return out;
@@ -257,7 +274,7 @@ nlohmann::json json(const Recording& recording, const Summary& s, const KernelEv
             {"interface_version", m.interface_version},
             {"deterministic", m.deterministic},
             {"window", m.window},
-            {"granularity", m.granularity == recording::Granularity::kFull ? "full" : "page"},
+            {"granularity", name_of(m.granularity)},
             {"host_time_ns", host_nanoseconds(recording)},
             {"references",
              {{"total", s.total()},

@@ -91,23 +91,6 @@ Result<std::vector<machine::Machine>> load_machines(const MachineOptions& option
     return machines;
 }
 
-Result<void> check_plain(const machine::Machine& machine, const std::string& what) {
-    const auto refuse = [&](const std::string& why) {
-        return usage_error(fmt::format("{} cannot follow {}: {}", what, machine.name, why),
-                           "it follows one array per kind with base pages; `tlbscope explain` without --at "
-                           "breaks the misses of any machine down");
-    };
-    if (!machine.rules.empty()) return refuse("its mapping has pages of several sizes or pins");
-    const auto routes = machine::Routes::of(machine);
-    if (!routes) return std::unexpected(routes.error());
-    if (!routes->split()) return refuse("an array of it serves instructions and data, or several serve one");
-    if (routes->levels() != 1) return refuse(fmt::format("it has {} levels", routes->levels()));
-    if (!routes->simple()) return refuse("its entries have several sizes");
-    if (machine.refill.derived && machine.refill.handler && machine.refill.handler->virtual_table)
-        return refuse("its handler takes entries of the data TLB for itself");
-    return {};
-}
-
 Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string>& texts) {
     std::vector<replay::TlbEvent> events;
     for (const std::string& text : split(texts)) {
@@ -133,17 +116,35 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
                 return bad("the address is no hexadecimal number");
             event.address = VirtAddr(value);
         } else {
-            return bad(fmt::format("there is no event {}", kind));
+            return bad(kind == "tlbia"                     ? "tlbia has no address"
+                       : kind == "tlbie" || kind == "load" ? "it does not say at which address"
+                                                           : fmt::format("there is no event {}", kind));
         }
         events.push_back(event);
     }
     return events;
 }
 
-bool needs_regions(const std::vector<machine::Machine>& machines) {
-    return std::any_of(machines.begin(), machines.end(), [](const machine::Machine& machine) {
+Result<void> require_simple(const machine::Machine& machine, const std::string& option) {
+    auto plan = replay::make_plan(machine, {}, {});
+    if (!plan) return std::unexpected(plan.error());
+    if (plan->simple()) return {};
+    return usage_error(
+        fmt::format("{} knows machines with one instruction and one data TLB and one page size; {} "
+                    "has more arrays, levels or sizes",
+                    option, machine.name),
+        fmt::format("choose another, such as --machine {}", kDefaultMachine));
+}
+
+bool needs_regions(const std::vector<machine::Machine>& machines, bool kernel_recorded) {
+    // A program recorded without its kernel has no address that a rule for a kernel region could cover.
+    const auto rule_needs = [kernel_recorded](const addrspace::MappingRule& rule) {
+        return rule.needs_region() &&
+               (kernel_recorded || rule.pinned || *rule.region <= addrspace::Region::kUserMmap);
+    };
+    return std::any_of(machines.begin(), machines.end(), [&](const machine::Machine& machine) {
         const auto& refill = machine.refill;
-        return machine.mapping().needs_regions() ||
+        return std::any_of(machine.rules.begin(), machine.rules.end(), rule_needs) ||
                (refill.derived && refill.handler && refill.handler->needs_regions());
     });
 }
@@ -204,7 +205,7 @@ Result<void> place_pins(machine::Machine& machine, const explain::Names* names) 
 
 Result<Regions> Regions::of(const recording::Recording& recording, std::vector<machine::Machine>& machines) {
     Regions regions;
-    if (needs_regions(machines)) {
+    if (needs_regions(machines, recording.metadata().system)) {
         auto names = explain::Names::load(recording, {.find_stacks = false});
         if (!names) return std::unexpected(names.error());
         regions.names_ = std::make_shared<const explain::Names>(std::move(*names));

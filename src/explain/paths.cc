@@ -311,7 +311,8 @@ Result<void> PathTracker::consume(const Batch& batch, PathSink& sink) {
                            {.block = id,
                             .space = cpu.space,
                             .instructions = instructions,
-                            .addresses = batch.addresses.subspan(at.access, accesses)});
+                            .addresses = batch.addresses.subspan(at.access, accesses),
+                            .index = at.block});
         }
         cpu.fetched += instructions;
         at.access += accesses;

@@ -43,6 +43,7 @@ struct Execution {
     SpaceId space;
     std::uint16_t instructions = 0;            // that began
     std::span<const std::uint64_t> addresses;  // of its accesses
+    std::uint32_t index = 0;                   // of the batch's executions
 };
 
 // What a call took that is not its own.

@@ -120,9 +120,13 @@ Result<void> BatchReader::State::read_odd(OddExecution& execution) {
     execution.first_slot = static_cast<std::uint32_t>(odd_slots.size());
     execution.slot_count = static_cast<std::uint16_t>(count);
     odd_addresses.clear();
+    std::uint16_t instruction = 0;
     for (std::uint64_t i = 0; i < count; ++i) {
         const std::uint64_t coded = odd_in->get_varint();
-        odd_slots.push_back({.instruction = static_cast<std::uint16_t>(coded >> 5),
+        if (coded >> 5 > 0x3fff) return bad();
+        // As in shapes, instructions never go back.
+        instruction = std::max(instruction, static_cast<std::uint16_t>(coded >> 5));
+        odd_slots.push_back({.instruction = instruction,
                              .size_log2 = static_cast<std::uint8_t>(coded & 0xf),
                              .store = (coded & 16) != 0});
         odd_address += format::unzigzag(odd_in->get_varint());

@@ -16,7 +16,7 @@ namespace tlbscope::recording {
 
 // One access an instruction of a block makes.
 struct Slot {
-    std::uint16_t instruction = 0;  // index of the instruction within the block
+    std::uint16_t instruction = 0;  // index within the block; never less than the slot's before it
     std::uint8_t size_log2 = 0;     // bytes accessed, as a power of two
     bool store = false;
     friend bool operator==(const Slot&, const Slot&) = default;

@@ -66,10 +66,14 @@ Result<void> read_dictionary(Recording::State& state, const ChunkLocation& at) {
         const std::uint64_t slots = in.get_varint();
         if (in.failed() || slots > 0xffff) return bad();
         shape.clear();
+        std::uint16_t instruction = 0;
         for (std::uint64_t s = 0; s < slots && !in.failed(); ++s) {
             const std::uint64_t coded = in.get_varint();
             if (coded >> 5 >= lengths.size()) return bad();
-            shape.push_back({.instruction = static_cast<std::uint16_t>(coded >> 5),
+            // What the CPU accesses by itself, to deliver an interrupt behind the block, QEMU reports of some
+            // earlier instruction. Readers may rely on instructions that never go back.
+            instruction = std::max(instruction, static_cast<std::uint16_t>(coded >> 5));
+            shape.push_back({.instruction = instruction,
                              .size_log2 = static_cast<std::uint8_t>(coded & 0xf),
                              .store = (coded & 16) != 0});
             base += format::unzigzag(in.get_varint());

@@ -26,12 +26,13 @@ std::uint64_t by_side(const replay::Counts& misses, Side side) {
     return misses.by_side(Kind::kInstruction, side) + misses.by_side(Kind::kData, side);
 }
 
-// "-98.7 %" of what was there before.
+// "-98.7 %" of what was there before; "-100.0 %" only where nothing is left.
 std::string change(std::uint64_t before, std::uint64_t after) {
     if (before == 0) return after == 0 ? "-" : "new";
     const double percent =
         (static_cast<double>(after) - static_cast<double>(before)) / static_cast<double>(before) * 100;
-    return fmt::format("{:+.1f} %", percent == 0 ? 0.0 : percent);
+    if (after == 0 || percent > -99.95) return fmt::format("{:+.1f} %", percent == 0 ? 0.0 : percent);
+    return fmt::format("{:+.2f} %", std::max(percent, -99.99));
 }
 
 std::string signed_number(std::int64_t value) {

@@ -122,6 +122,28 @@ TEST(Recording, SummaryCountsWhatHappened) {
     EXPECT_EQ(in_chunks, summary->total());
 }
 
+// The CPU delivers an interrupt behind a block: QEMU reports these accesses of any earlier instruction.
+TEST(Recording, InstructionsOfAccessesNeverGoBack) {
+    const TestFolder folder;
+    MadeRun run;
+    run.blocks = {{.address = 0x1000, .lengths = {4, 4, 4}}};
+    const Execution normal{
+        .translation = 0, .begun = 0, .accesses = {{2, 3, false, 0x5000}, {0, 2, false, 0x6000}}};
+    const Execution odd{
+        .translation = 0, .begun = 2, .accesses = {{1, 3, true, 0x7000}, {0, 3, true, 0x7008}}};
+    run.executions = {{normal, normal, odd}};
+    run.events = {{}};
+    write_run(run, folder.file("a.rec"));
+    auto recording = Recording::open(folder.file("a.rec"));
+    ASSERT_TRUE(recording);
+    const auto back = read_back(*recording, run);
+    ASSERT_TRUE(back);
+    run.executions[0][0].accesses[1].instruction = 2;
+    run.executions[0][1].accesses[1].instruction = 2;
+    run.executions[0][2].accesses[1].instruction = 1;
+    EXPECT_EQ(back->executions, run.executions);
+}
+
 TEST(Recording, DigestTellsRunsApartAndIgnoresTheFileLayout) {
     const TestFolder folder;
     MadeRun run = random_run(5, 1, 20, 2000);

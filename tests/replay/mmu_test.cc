@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <tuple>
 
 #include "machine/machine_file.h"
@@ -121,6 +123,134 @@ TEST(Mmu, EqualsTheReferenceOnEverySmallTrace) {
     for (;;) {
         Trace trace;
         trace.metadata.kernel_base = 0xffff800000000000;
+        for (const std::uint64_t page : pages)
+            add_block(trace.dictionary, page + 8, {4}, {Slot{.size_log2 = 2}});
+        Executions executions;
+        for (const unsigned page : symbols) {
+            executions.blocks.push_back(page);
+            executions.addresses.push_back(pages[(page + 1) % 5]);
+        }
+        trace.batches.push_back(executions);
+        ASSERT_NO_FATAL_FAILURE(compare(trace, machines, {}));
+        unsigned at = 0;
+        while (at < symbols.size() && ++symbols[at] == 5) symbols[at++] = 0;
+        if (at == symbols.size()) break;
+    }
+}
+
+// The shipped machines, with their own mappings: regions become ranges that the traces below use.
+constexpr std::uint64_t kLinear = 0xffff800000000000;
+constexpr std::uint64_t kText = 0xffffffff81000000;
+
+std::vector<Machine> shipped_machines() {
+    std::vector<Machine> machines;
+    EXPECT_EQ(setenv("TLBSCOPE_MACHINES", MACHINES, 1), 0);
+    for (const std::string& name : machine::machine_names()) {
+        Machine machine = machine::load_machine(name).value();
+        for (addrspace::MappingRule& rule : machine.rules) {
+            if (rule.range)
+                rule.range = addrspace::AddressRange{kLinear, kLinear + rule.size.bytes()};
+            else if (rule.region == addrspace::Region::kKernelText)
+                rule.range = addrspace::AddressRange{kText, kText + (1 << 28)};
+            else if (rule.region == addrspace::Region::kKernelLinear)
+                rule.range = addrspace::AddressRange{kLinear, kLinear + (std::uint64_t{1} << 40)};
+            else
+                rule.range = addrspace::AddressRange{kLinear + (std::uint64_t{1} << 41),
+                                                     kLinear + (std::uint64_t{1} << 42)};
+            rule.region.reset();
+        }
+        machines.push_back(std::move(machine));
+    }
+    return machines;
+}
+
+// The same shape with as many ways and sets at most.
+Machine scaled_down(Machine machine, std::uint32_t ways, std::uint32_t sets) {
+    for (machine::TlbDescription& tlb : machine.tlbs) {
+        machine::TlbGeometry& geometry = tlb.geometry;
+        const std::uint32_t kept = std::min(geometry.sets(), sets);
+        geometry.ways = std::min(geometry.ways, ways);
+        if (geometry.replacement == Replacement::kTreePlru) geometry.ways = std::bit_floor(geometry.ways);
+        geometry.entries = geometry.ways * kept;
+        geometry.reserved = std::min(geometry.reserved, geometry.ways - 1);
+    }
+    return machine;
+}
+
+// Code and data over thousands of pages and tens of large ones, some of them hot, in several spaces.
+Trace wide_trace(machine::Random& random, std::uint32_t executions) {
+    Trace trace;
+    trace.metadata.kernel_base = kLinear;
+    const auto address = [&random]() -> std::uint64_t {
+        static constexpr std::uint64_t kStarts[] = {0x400000, 0x7fff00000000, kLinear, kText,
+                                                    kLinear + (std::uint64_t{1} << 41)};
+        const std::uint64_t start = kStarts[random.below(5)];
+        const std::uint64_t offset = random.below(20) == 0 ? 4094 : random.below(4000);
+        switch (random.below(3)) {
+            case 0:
+                return start + random.below(8) * 4096ull + offset;
+            case 1:
+                return start + random.below(2000) * 4096ull + offset;
+            default:
+                return start + random.below(20) * (std::uint64_t{1} << 21) + offset;
+        }
+    };
+    for (std::uint32_t space = 1; space <= 9; ++space)
+        trace.metadata.spaces.push_back({.id = SpaceId(space), .pid = 100 + space, .name = "", .task = 0});
+    for (int i = 0; i < 150; ++i)
+        add_block(trace.dictionary, address(), {4, 4},
+                  std::vector<Slot>(random.below(3), Slot{.instruction = 1, .size_log2 = 3}));
+    while (executions > 0) {
+        Executions batch;
+        for (std::uint32_t n = std::min(executions, 1 + random.below(200)); n > 0; --n, --executions) {
+            if (random.below(30) == 0)
+                batch.events.push_back({.position = batch.blocks.size(),
+                                        .type = recording::EventType::kSwitchSpace,
+                                        .a = 1 + random.below(9),
+                                        .b = 0});
+            const std::uint32_t block = random.below(150);
+            batch.blocks.push_back(block);
+            for (std::size_t i = trace.dictionary.shape(trace.dictionary[block]).size(); i > 0; --i)
+                batch.addresses.push_back(address());
+        }
+        trace.batches.push_back(std::move(batch));
+    }
+    return trace;
+}
+
+TEST(ShippedMachines, EqualTheReferenceOnRandomRuns) {
+    const std::vector<Machine> machines = shipped_machines();
+    ASSERT_GE(machines.size(), 17u);
+    std::vector<Machine> small;
+    for (const Machine& machine : machines) {
+        SCOPED_TRACE(machine.name);
+        small.push_back(scaled_down(machine, 3, 2));
+        ASSERT_TRUE(make_plan(small.back(), {}, {}));
+    }
+    const std::uint64_t first = reference::seed();
+    for (std::uint64_t seed = first; seed < first + 20; ++seed) {
+        SCOPED_TRACE("TLBSCOPE_SEED=" + std::to_string(seed));
+        machine::Random random(seed);
+        const Trace trace = reference::random_trace(random);
+        const std::vector<TlbEvent> events = reference::random_events(random, 300);
+        ASSERT_NO_FATAL_FAILURE(compare(trace, machines, events));
+        ASSERT_NO_FATAL_FAILURE(compare(trace, small, events));
+        ASSERT_NO_FATAL_FAILURE(compare(wide_trace(random, 200), small, events));
+    }
+    machine::Random random(first);
+    ASSERT_NO_FATAL_FAILURE(compare(wide_trace(random, 1000), machines, {}));
+}
+
+// Two base pages of the user, two large pages of the linear map and one of the text, in arrays of at most two
+// sets of two.
+TEST(ShippedMachines, EqualTheReferenceOnEverySmallTrace) {
+    std::vector<Machine> machines;
+    for (const Machine& machine : shipped_machines()) machines.push_back(scaled_down(machine, 2, 2));
+    const std::uint64_t pages[] = {0x400000, 0x420000, kLinear, kLinear + (1 << 22), kText};
+    std::vector<unsigned> symbols(5, 0);
+    for (;;) {
+        Trace trace;
+        trace.metadata.kernel_base = kLinear;
         for (const std::uint64_t page : pages)
             add_block(trace.dictionary, page + 8, {4}, {Slot{.size_log2 = 2}});
         Executions executions;
