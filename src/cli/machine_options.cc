@@ -129,6 +129,16 @@ Result<void> require_simple(const machine::Machine& machine, const std::string& 
     auto plan = replay::make_plan(machine, {}, {});
     if (!plan) return std::unexpected(plan.error());
     if (plan->simple()) return {};
+    machine::Machine bare = machine;
+    bare.rules.clear();
+    bare.refill.derived = false;
+    if (auto unmapped = replay::make_plan(bare, {}, {}); unmapped && unmapped->simple())
+        return usage_error(
+            fmt::format("{} does not follow mappings, pins or derived costs, and {} has some", option,
+                        machine.name),
+            fmt::format("leave out --map, --pin and --handler, or choose another machine, such "
+                        "as --machine {}",
+                        kDefaultMachine));
     return usage_error(
         fmt::format("{} knows machines with one instruction and one data TLB and one page size; {} "
                     "has more arrays, levels or sizes",

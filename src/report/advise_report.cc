@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -233,8 +234,13 @@ std::string as_text(const Advised& advised, bool color) {
     table(text, advice, advised.rows);
     pins(text, advised);
     std::vector<std::string> notes = advice.ledger.notes;
-    for (const auto& refusal : advice.refusals)
-        notes.push_back(fmt::format("not tried: {}: {}", refusal.title, refusal.reason));
+    std::map<std::string, std::string> refused;  // what was, by reason
+    for (const auto& refusal : advice.refusals) {
+        std::string& titles = refused[refusal.reason];
+        titles += (titles.empty() ? "" : ", ") + refusal.title;
+    }
+    for (const auto& [reason, titles] : refused)
+        notes.push_back(fmt::format("not tried: {}: {}", titles, reason));
     if (!notes.empty()) {
         text.line("");
         text.strong("notes");
