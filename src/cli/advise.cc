@@ -36,7 +36,7 @@ MachineOptions with(const MachineOptions& options, const advise::Change& change)
 }
 
 // A word of a command line, as a shell reads it.
-std::string quoted(const std::string& word) {
+std::string shell_word(const std::string& word) {
     const bool plain = std::all_of(word.begin(), word.end(), [](unsigned char c) {
         return std::isalnum(c) != 0 ||
                std::string_view("_./:=,@+-").find(static_cast<char>(c)) != std::string_view::npos;
@@ -47,18 +47,17 @@ std::string quoted(const std::string& word) {
     return text + "'";
 }
 
-// The replay that shows the machine as it is.
+// The replay that shows the machine as it is, but for its handler.
 std::string command_of(const Options& options) {
     std::string command = "tlbscope replay";
     const auto add = [&command](const std::string& option, const std::string& value) {
-        command += " " + option + " " + quoted(value);
+        command += " " + option + " " + shell_word(value);
     };
-    if (options.recording != kDefaultRecording) command += " " + quoted(options.recording);
+    if (options.recording != kDefaultRecording) command += " " + shell_word(options.recording);
     if (options.machine->names != kDefaultMachine) add("--machine", options.machine->names);
     for (const std::string& change : options.machine->changes) add("--set", change);
     for (const std::string& map : options.machine->maps) add("--map", map);
     for (const std::string& pin : options.machine->pins) add("--pin", pin);
-    if (!options.machine->handler.empty()) add("--handler", options.machine->handler);
     for (const std::string& event : options.machine->events) add("--event", event);
     return command;
 }
@@ -96,18 +95,20 @@ Result<Exit> run(const Options& options, Console& console) {
     auto advice = advise::advise(*recording, how);
     progress.reset();
     if (!advice) return std::unexpected(advice.error());
-    const report::Advised advised{.recording = options.recording,
-                                  .metadata = recording->metadata(),
-                                  .command = command_of(options),
-                                  .advice = std::move(*advice),
-                                  .rows = options.rows};
+    const report::Advised advised{
+        .recording = options.recording,
+        .metadata = recording->metadata(),
+        .command = command_of(options),
+        .handler = options.machine->handler.empty() ? std::string() : shell_word(options.machine->handler),
+        .advice = std::move(*advice),
+        .rows = options.rows};
     const std::string text = *options.format == Format::kJson  ? report::as_json(advised)
                              : *options.format == Format::kCsv ? report::as_csv(advised)
                                                                : report::as_text(advised, console.color());
     if (auto done = console.print(text); !done) return std::unexpected(done.error());
     if (*options.format == Format::kText && advised.advice.first)
-        console.suggest(fmt::format("{} {}    what would be left", advised.command,
-                                    advised.advice.trials[*advised.advice.first].remedy.change.options()));
+        console.suggest(report::command_of(advised, advised.advice.trials[*advised.advice.first]) +
+                        "    what would be left");
     return Exit::kOk;
 }
 

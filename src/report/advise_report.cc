@@ -41,10 +41,6 @@ std::string signed_number(std::int64_t value) {
            grouped(value < 0 ? -static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value));
 }
 
-std::string command(const Advised& advised, const Trial& trial) {
-    return advised.command + " " + trial.remedy.change.options();
-}
-
 std::string loser_text(const advise::Loser& loser) {
     return fmt::format("{} in {}, {} mode: {} -> {}", loser.kind == Kind::kInstruction ? "fetches" : "data",
                        addrspace::name_of(loser.region), name(loser.mode), grouped(loser.before),
@@ -118,7 +114,7 @@ class Text {
         if (!sides.empty()) fact("", sides);
         fact("  costs", cost_text(trial));
         // Not wrapped: it is to be copied.
-        line("           " + command(advised, trial));
+        line("           " + command_of(advised, trial));
     }
     std::string take() { return std::move(out_); }
 
@@ -181,10 +177,10 @@ Json misses_json(const replay::Counts& misses) {
 
 Json trial_json(const Advised& advised, const Trial& trial) {
     const Advice& advice = advised.advice;
-    Json json{{"remedy", trial.remedy.title},        {"family", advise::name_of(trial.remedy.family)},
-              {"hardware", trial.remedy.hardware()}, {"options", trial.remedy.change.options()},
-              {"command", command(advised, trial)},  {"misses", misses_json(trial.misses)},
-              {"total", trial.misses.total()},       {"cycles", trial.cycles.value()},
+    Json json{{"remedy", trial.remedy.title},          {"family", advise::name_of(trial.remedy.family)},
+              {"hardware", trial.remedy.hardware()},   {"options", trial.remedy.change.options()},
+              {"command", command_of(advised, trial)}, {"misses", misses_json(trial.misses)},
+              {"total", trial.misses.total()},         {"cycles", trial.cycles.value()},
               {"cycles_saved", advice.saved(trial)}};
     Json costs;
     costs["entries"] = Json::array();
@@ -209,6 +205,13 @@ std::string quoted(const std::string& text) {
 }
 
 }  // namespace
+
+std::string command_of(const Advised& advised, const Trial& trial) {
+    advise::Change change = trial.remedy.change;
+    if (change.handler.empty()) change.handler = advised.handler;
+    const std::string options = change.options();
+    return advised.command + (options.empty() ? "" : " ") + options;
+}
 
 std::string as_text(const Advised& advised, bool color) {
     const Advice& advice = advised.advice;
@@ -261,7 +264,7 @@ std::string as_json(const Advised& advised) {
               {"recording", advised.recording},
               {"machine", advice.base.machine.name},
               {"mapping", advice.ledger.mapping},
-              {"command", advised.command},
+              {"command", command_of(advised, advice.base)},
               {"misses", misses_json(advice.base.misses)},
               {"total", advice.base.misses.total()},
               {"cycles", advice.base.cycles.value()},

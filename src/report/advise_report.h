@@ -12,10 +12,16 @@ namespace tlbscope::report {
 struct Advised {
     std::string recording;  // as the user named it
     recording::Metadata metadata;
-    std::string command;  // "tlbscope replay dd.rec --machine mpc855t": what a remedy's options are added to
+    // "tlbscope replay dd.rec --machine mpc855t": what a remedy's options are added to, and so is the
+    // handler, if any, unless the remedy is another.
+    std::string command;
+    std::string handler;
     advise::Advice advice;
     std::size_t rows = 15;  // of the table in text; 0: all
 };
+
+// The replay that shows what a remedy leaves; of Advice::base, the machine as it is.
+[[nodiscard]] std::string command_of(const Advised& advised, const advise::Trial& trial);
 
 [[nodiscard]] std::string as_text(const Advised& advised, bool color);
 [[nodiscard]] std::string as_json(const Advised& advised);
