@@ -1,11 +1,14 @@
-// tlbscope decode: debugger dumps of a TLB, readable and named.
+// tlbscope decode: debugger dumps of a TLB, readable and named; operands of POWER's tlbie in words.
 #include <fmt/format.h>
 
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/command.h"
 #include "core/files.h"
+#include "core/tlbie.h"
 #include "report/decode_report.h"
 
 namespace tlbscope::cli {
@@ -36,7 +39,49 @@ Result<explain::Mpc8xxDump> read_dump(const std::string& file, Console& console)
     return dump;
 }
 
+// Operands of tlbie and tlbiel, a line each, as the tracepoint powerpc:tlbie prints them.
+Result<Exit> decode_tlbie(const Options& options, Console& console) {
+    if (!options.second.empty() || !options.symbols.empty())
+        return usage_error("decode tlbie takes one file", "tlbscope decode tlbie FILE");
+    if (*options.format == Format::kCsv)
+        return usage_error("decode has no CSV form", "use --json, or the text");
+    auto text = read_input(options.first);
+    if (!text) return std::unexpected(text.error());
+    std::string out;
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    std::istringstream lines(*text);
+    std::uint64_t number = 0;
+    std::uint64_t found = 0;
+    for (std::string line; std::getline(lines, line);) {
+        ++number;
+        const auto operands = parse_tlbie(line);
+        if (!operands) continue;
+        ++found;
+        const TlbOperation operation = operation_of(*operands);
+        out += in_words(*operands) + "\n";
+        rows.push_back({{"line", number},
+                        {"local", operation.local},
+                        {"scope", name_of(operation.scope)},
+                        {"walk_cache", operation.walk_cache},
+                        {"id", operation.hardware},
+                        {"start", fmt::format("{:#x}", operation.start.value())},
+                        {"bytes", operation.bytes},
+                        {"words", in_words(*operands)}});
+    }
+    if (found == 0)
+        return fail(
+            options.first, "there are no operands `rb=... rs=...` in it",
+            "give lines of the tracepoint powerpc:tlbie, or one such as rb=0x400 rs=0x500000000 ric=2");
+    if (number > found)
+        console.note(fmt::format("{}: {} other lines left out", options.first, number - found));
+    if (*options.format == Format::kJson)
+        out = nlohmann::ordered_json{{"schema", 1}, {"format", "tlbie"}, {"operations", rows}}.dump(2) + "\n";
+    if (auto done = console.print(out); !done) return std::unexpected(done.error());
+    return Exit::kOk;
+}
+
 Result<Exit> run(const Options& options, Console& console) {
+    if (options.format_name == "tlbie") return decode_tlbie(options, console);
     report::Mpc8xxDecoded decoded{.file = options.first,
                                   .second_file = options.second,
                                   .dump = {},
@@ -73,17 +118,19 @@ Result<Exit> run(const Options& options, Console& console) {
 
 Command decode_command() {
     return {.name = "decode",
-            .summary = "make a debugger's dump of a TLB readable",
+            .summary = "make a debugger's dump of a TLB, or tlbie operands, readable",
             .examples =
                 "  tlbscope decode mpc8xx itlb.txt                       entries of an MPC8xx, page by page\n"
                 "  tlbscope decode mpc8xx before.txt after.txt --symbols System.map\n"
                 "                                                        what one system call brought in\n"
-                "  diff -u before.txt after.txt | tlbscope decode mpc8xx -   a diff is as good\n",
+                "  diff -u before.txt after.txt | tlbscope decode mpc8xx -   a diff is as good\n"
+                "  echo 'local=1 rb=0x400 rs=0x500000000 ric=2' | tlbscope decode tlbie -\n"
+                "                                                        POWER's tlbie operands in words\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
                 auto options = std::make_shared<Options>();
-                app.add_option("format", options->format_name, "what the dump is of: mpc8xx")
+                app.add_option("format", options->format_name, "what the dump is of: mpc8xx or tlbie")
                     ->required()
-                    ->check(CLI::IsMember({"mpc8xx"}))
+                    ->check(CLI::IsMember({"mpc8xx", "tlbie"}))
                     ->type_name("FORMAT");
                 app.add_option("file", options->first, "the debugger's text; - for standard input")
                     ->required()

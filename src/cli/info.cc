@@ -1,11 +1,13 @@
 // tlbscope info: what a recording holds, and what it does not.
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "core/numbers.h"
+#include "core/tlbie.h"
 #include "recording/kernel_events.h"
 #include "recording/summary.h"
 
@@ -77,6 +79,19 @@ std::string event_lines(const recording::Metadata& m, const KernelEventCounts& c
                                   "sent to others", "for a wrong CPU", "6",           "7"};
     list("flushes traced", counts.flush_reasons, [&](std::size_t i) { return kReasons[i]; });
     out += "  tracing perturbs the kernel: its misses and instructions here include what tracing costs\n";
+    return out;
+}
+
+// Operands of tlbie and tlbiel by kind, in words; nothing when there were none or they cannot be read.
+std::string operand_lines(const Recording& recording) {
+    std::map<std::string, std::uint64_t> kinds;
+    recording::KernelEventReader reader(recording);
+    for (auto event = reader.next(); event && *event; event = reader.next())
+        if (const auto* seen = std::get_if<TlbOperation>(&**event);
+            seen != nullptr && seen->source == TlbOperation::Source::kTlbie)
+            ++kinds[kind_in_words(seen->operands)];
+    std::string out;
+    for (const auto& [words, count] : kinds) out += fmt::format("  {:>14} {}\n", grouped(count), words);
     return out;
 }
 
@@ -201,7 +216,7 @@ std::string text(const Recording& recording, const Summary& s, const KernelEvent
     if (m.system)
         out += fmt::format("{} spaces, {} of them named; {} mapped ranges\n", m.spaces.size(), named,
                            m.maps.size());
-    if (m.kernel_events) out += event_lines(m, events);
+    if (m.kernel_events) out += event_lines(m, events) + operand_lines(recording);
     if (!m.not_recorded.empty()) out += "\nnot recorded:\n";
     for (const std::string& missing : m.not_recorded) out += "  " + missing + "\n";
     return out;

@@ -104,7 +104,8 @@ Misses Evaluator::misses(std::span<const std::uint64_t> starts) {
     place(starts);
     result_ = {};
     for (const CpuTrace& cpu : trace_.cpus) {
-        tlb_ = machine::make_tlb(geometry_, replay::random_stream(cpu.cpu, trace_.kind));
+        tlb_ = machine::make_tlb(geometry_,
+                                 replay::random_stream(cpu.cpu, static_cast<std::size_t>(trace_.kind)));
         tag_ = 0;
         last_ = machine::kNoKey;
         replay(cpu.elements);

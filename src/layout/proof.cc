@@ -229,8 +229,10 @@ Result<Proof> prove(const recording::Recording& recording, const Image& image, c
     const Placement linked = as_linked(image);
     std::array<Watcher, 2> watchers{Watcher(image, places, linked, paths.size()),
                                     Watcher(image, places, placement, paths.size())};
-    replay::Engine before(recording.dictionary(), recording.metadata(), {machine}, {&watchers[0]});
-    replay::Engine after(*moved, recording.metadata(), {machine}, {&watchers[1]});
+    auto plan = replay::make_plan(machine, {}, {});
+    if (!plan) return std::unexpected(plan.error());
+    replay::Engine before(recording.dictionary(), recording.metadata(), {*plan}, {&watchers[0]});
+    replay::Engine after(*moved, recording.metadata(), {*plan}, {&watchers[1]});
     PathSides sides(recording.dictionary(), *moved, machine.pages.base, paths.size());
     std::optional<explain::PathTracker> tracker;
     if (!paths.empty()) {

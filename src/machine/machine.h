@@ -9,6 +9,7 @@
 #include "addrspace/mapping.h"
 #include "core/types.h"
 #include "machine/cache.h"
+#include "machine/flush_costs.h"
 #include "machine/handler.h"
 #include "machine/tlb.h"
 
@@ -92,6 +93,8 @@ struct Machine {
     InvalidationRules invalidation;
 
     std::vector<TlbDescription> tlbs;  // by level
+
+    FlushCosts flush;
 
     std::vector<std::string> changes;  // --set arguments, in order
     std::string file;                  // where it was read from
