@@ -188,6 +188,12 @@ void Collector::encode(std::uint32_t cpu, RawBuffer buffer) {
         events_.push_back({.type = static_cast<std::uint16_t>(EventType::kTicket), .a = buffer.ticket});
     events_.insert(events_.end(), buffer.events.begin(), buffer.events.end());
     name_spaces(cpu, events_);
+    for (const RawEvent& event : buffer.events) {
+        if (event.type == static_cast<std::uint16_t>(EventType::kInvalidate))
+            ++invalidations_[event.a % invalidations_.size()];
+        if (event.type == static_cast<std::uint16_t>(EventType::kBarrier))
+            ++barriers_[event.a % barriers_.size()];
+    }
     buffer.events = events_;
     const std::uint64_t before = to.totals().references();
     if (!to.consume(buffer, references_left_)) {

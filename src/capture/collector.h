@@ -3,6 +3,7 @@
 // encoder waits for the disk.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -63,6 +64,9 @@ class Collector {
     // Tasks in the order of their space numbers; 0 where a space's task is unknown.
     [[nodiscard]] const std::vector<std::uint64_t>& space_tasks() const { return space_tasks_; }
     [[nodiscard]] const std::vector<CpuSwitches>& switches() const { return switches_; }
+    // Executions of invalidating instructions and barriers, by recording::Invalidation and Barrier.
+    [[nodiscard]] const std::array<std::uint64_t, 32>& invalidations() const { return invalidations_; }
+    [[nodiscard]] const std::array<std::uint64_t, 4>& barriers() const { return barriers_; }
     [[nodiscard]] std::uint64_t malformed() const { return malformed_; }
     [[nodiscard]] const recording::DictionaryBuilder& dictionary() const { return dictionary_; }
 
@@ -84,6 +88,8 @@ class Collector {
     std::uint64_t first_time_ = 0;
     bool limit_reached_ = false;
     std::uint64_t malformed_ = 0;
+    std::array<std::uint64_t, 32> invalidations_{};
+    std::array<std::uint64_t, 4> barriers_{};
     std::vector<std::uint8_t> translation_;
     std::map<std::uint64_t, std::uint32_t> spaces_;  // task -> space
     std::vector<std::uint64_t> space_tasks_;

@@ -169,14 +169,20 @@ void describe(const Conversation& talk, const RecordOptions& options, const Reco
     add(places.notes);
     add(facts.warnings);
     add(talk.guest.notes);
-    metadata.not_recorded.emplace_back(
-        "physical pages of instruction fetches (this plugin interface gives data only)");
+    const bool references = options.granularity != recording::Granularity::kNone;
+    if (!references) metadata.not_recorded.emplace_back("references (--granularity none)");
+    if (references)
+        metadata.not_recorded.emplace_back(
+            "physical pages of instruction fetches (this plugin interface gives data only)");
     if (talk.architecture.name != "ppc32")
         metadata.not_recorded.emplace_back(
             "operands of invalidating instructions (this plugin interface reads no registers)");
     else if (!run.tells_flushed_page)
         metadata.not_recorded.emplace_back(
             "which page an invalidation was for (a kernel of scripts/build-ppc32-kernel tells)");
+    if (references && talk.architecture.name == "ppc64le")
+        metadata.not_recorded.emplace_back(
+            "that firmware calls run with translation off: their few references count on the user side");
     if (run.limit_reached)
         metadata.not_recorded.push_back(
             fmt::format("everything after the first {} references (--max-refs)", options.most_references));
@@ -260,6 +266,7 @@ Result<Session> record_machine(const RecordOptions& options) {
     metadata.cpu_model = guest->cpu_model;
     metadata.kernel_command_line = guest->kernel_command_line;
     metadata.deterministic = guest->deterministic;
+    metadata.cpus = options.cpus;
     metadata.granularity = options.granularity;
     metadata.window = window_words(options);
     request.on_channel = [&](Control& control, std::span<const std::uint16_t> units) {

@@ -76,6 +76,7 @@ void configure(Control& control, const RecordRequest& request) {
     control.isa = static_cast<std::uint32_t>(recording::isa_of(request.metadata.target));
     control.system = request.metadata.system ? 1 : 0;
     control.start_armed = request.metadata.system ? 0 : 1;
+    control.references = request.metadata.granularity == recording::Granularity::kNone ? 0 : 1;
     control.from = request.from;
     control.to = request.to;
     control.kernel_base = request.metadata.kernel_base;
@@ -255,7 +256,13 @@ Result<RecordOutcome> record(
             outcome.switches[cpu - 1].begin = 0;
         if (const std::uint32_t cpu = control.end_cpu.load(); cpu != 0 && cpu <= outcome.switches.size())
             outcome.switches[cpu - 1].end = outcome.switches[cpu - 1].switches.size();
-        request.metadata.cpus = std::max(1U, collector.cpus());
+        request.metadata.invalidations = collector.invalidations();
+        request.metadata.barriers = collector.barriers();
+        for (std::size_t i = 0; i < request.metadata.invalidations.size(); ++i)
+            request.metadata.invalidations[i] += control.invalidations[i].load();
+        for (std::size_t i = 0; i < request.metadata.barriers.size(); ++i)
+            request.metadata.barriers[i] += control.barriers[i].load();
+        request.metadata.cpus = std::max(request.metadata.cpus, collector.cpus());
         if (auto written = packer.finish(); !written) {
             writer->keep_partial();
             Error error = written.error();

@@ -82,6 +82,7 @@ struct Control {
     std::uint32_t isa;          // recording::Isa
     std::uint32_t system;       // whole machine: count instructions exactly, look for bindings and switches
     std::uint32_t start_armed;  // instrument everything from the start (0: from the kArm mark on)
+    std::uint32_t references;   // record them; else only count invalidations and barriers
     WindowPoint from;
     WindowPoint to;
     std::uint64_t kernel_base;
@@ -111,6 +112,9 @@ struct Control {
     std::atomic<std::uint32_t> execs;      // exec calls begun (one that fails counts too)
     std::atomic<std::uint32_t> lost_cpus;  // vCPUs beyond kMaxCpus
     std::atomic<std::uint64_t> lost_events;
+    // Without references: executions by recording::Invalidation and Barrier.
+    std::atomic<std::uint64_t> invalidations[32];
+    std::atomic<std::uint64_t> barriers[4];
     std::atomic<std::uint32_t>
         tells_flushed_page;  // the kernel's flush_page has the load that tells its operand
     std::atomic<std::uint32_t> odd_access_descriptions;  // wider than recording::kKeyInfoBits

@@ -117,7 +117,8 @@ nlohmann::json event_json(const recording::Metadata& m, const KernelEventCounts&
             {"tlbiel", counts.tlbiel},
             {"local", local},
             {"global", global},
-            {"flush_reasons", counts.flush_reasons}};
+            {"flush_reasons", counts.flush_reasons},
+            {"flushed_bytes", counts.flushed_bytes}};
 }
 
 std::string text(const Recording& recording, const Summary& s, const KernelEventCounts& events) {
@@ -140,8 +141,9 @@ std::string text(const Recording& recording, const Summary& s, const KernelEvent
                      m.cpu_model, m.qemu_version, m.interface_version));
     line("deterministic", m.deterministic ? "yes: recording again gives the same content" : "no");
     line("window", m.window);
-    line("granularity", m.granularity == recording::Granularity::kFull ? "full: every reference"
-                                                                       : "page: changes of page only");
+    constexpr std::array kGranularities{"full: every reference", "page: changes of page only",
+                                        "none: no references, only counts and the kernel's events"};
+    line("granularity", kGranularities[static_cast<std::size_t>(m.granularity)]);
     line("host time", fmt::format("{:.3f} s", static_cast<double>(host_nanoseconds(recording)) * 1e-9));
     const std::uint64_t fetches =
         s.of(Kind::kInstruction, Side::kUser) + s.of(Kind::kInstruction, Side::kKernel);
@@ -272,7 +274,7 @@ nlohmann::json json(const Recording& recording, const Summary& s, const KernelEv
             {"interface_version", m.interface_version},
             {"deterministic", m.deterministic},
             {"window", m.window},
-            {"granularity", m.granularity == recording::Granularity::kFull ? "full" : "page"},
+            {"granularity", name_of(m.granularity)},
             {"host_time_ns", host_nanoseconds(recording)},
             {"references",
              {{"total", s.total()},

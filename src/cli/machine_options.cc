@@ -136,10 +136,15 @@ Result<void> require_simple(const machine::Machine& machine, const std::string& 
         fmt::format("choose another, such as --machine {}", kDefaultMachine));
 }
 
-bool needs_regions(const std::vector<machine::Machine>& machines) {
-    return std::any_of(machines.begin(), machines.end(), [](const machine::Machine& machine) {
+bool needs_regions(const std::vector<machine::Machine>& machines, bool kernel_recorded) {
+    // A program recorded without its kernel has no address that a rule for a kernel region could cover.
+    const auto rule_needs = [kernel_recorded](const addrspace::MappingRule& rule) {
+        return rule.needs_region() &&
+               (kernel_recorded || rule.pinned || *rule.region <= addrspace::Region::kUserMmap);
+    };
+    return std::any_of(machines.begin(), machines.end(), [&](const machine::Machine& machine) {
         const auto& refill = machine.refill;
-        return machine.mapping().needs_regions() ||
+        return std::any_of(machine.rules.begin(), machine.rules.end(), rule_needs) ||
                (refill.derived && refill.handler && refill.handler->needs_regions());
     });
 }
@@ -200,7 +205,7 @@ Result<void> place_pins(machine::Machine& machine, const explain::Names* names) 
 
 Result<Regions> Regions::of(const recording::Recording& recording, std::vector<machine::Machine>& machines) {
     Regions regions;
-    if (needs_regions(machines)) {
+    if (needs_regions(machines, recording.metadata().system)) {
         auto names = explain::Names::load(recording, {.find_stacks = false});
         if (!names) return std::unexpected(names.error());
         regions.names_ = std::make_shared<const explain::Names>(std::move(*names));

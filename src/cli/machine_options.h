@@ -31,7 +31,7 @@ void add_refill_options(CLI::App& app, const std::shared_ptr<MachineOptions>& op
 [[nodiscard]] Result<void> place_pins(machine::Machine& machine, const explain::Names* names);
 // For what follows two arrays of base pages step by step: refuses other machines in the name of `option`.
 [[nodiscard]] Result<void> require_simple(const machine::Machine& machine, const std::string& option);
-[[nodiscard]] bool needs_regions(const std::vector<machine::Machine>& machines);
+[[nodiscard]] bool needs_regions(const std::vector<machine::Machine>& machines, bool kernel_recorded);
 
 // What a replay of these machines needs to know of the recording's regions; keep it as long as the replay.
 class Regions {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli/command.h"
 #include "core/numbers.h"
@@ -56,10 +57,11 @@ std::string identifiers_text(std::uint32_t count) {
 
 std::string invalidation_text(const Machine& machine) {
     const machine::InvalidationRules& rules = machine.invalidation;
+    // Only of machines that have reserved entries, or have a rule of their own about them.
     const bool reserves =
-        std::any_of(machine.tlbs.begin(), machine.tlbs.end(), [](const machine::TlbDescription& tlb) {
-            return tlb.geometry.sets() == 1 && tlb.geometry.replacement != machine::Replacement::kTreePlru;
-        });
+        rules.page_kills_reserved || !rules.all_spares_reserved ||
+        std::any_of(machine.tlbs.begin(), machine.tlbs.end(),
+                    [](const machine::TlbDescription& tlb) { return tlb.geometry.reserved > 0; });
     std::string text = rules.page_matches_any_asid
                            ? "of a page: its entries whatever their identifier"
                            : "of a page: its entries with the current identifier, and global ones";
@@ -74,8 +76,22 @@ std::string invalidation_text(const Machine& machine) {
     return text;
 }
 
+std::string walk_text(const Machine::Walk& walk) {
+    std::string text =
+        fmt::format("{} tables, {} cycles besides the loads", walk.format, walk.cycles.value());
+    for (const Machine::Walk::Cached& cached : walk.caches)
+        text += fmt::format("; remembers {} {} entries", cached.entries, cached.level);
+    return text;
+}
+
+std::string cache_text(const machine::CacheDescription& cache) {
+    return fmt::format("{}, {} ways, lines of {} bytes; a hit takes {} cycles, a miss {}{}",
+                       size_name(cache.bytes), cache.ways, cache.line, cache.hit.value(), cache.miss.value(),
+                       cache.sees_program ? "; the program uses it too" : "");
+}
+
 std::string shown(const Machine& machine) {
-    constexpr std::size_t kNames = 14;  // columns that most names fit into
+    constexpr std::size_t kNames = 15;  // columns that most names fit into
     std::string text = fmt::format("{}: {}\n", machine.name, machine.title);
     text += wrapped(machine.source, "  ");
     const std::string indent(kNames + 4, ' ');
@@ -88,8 +104,9 @@ std::string shown(const Machine& machine) {
     };
     group("addresses", fmt::format("{} bits", machine.address_bits), "");
     group("clock",
-          fmt::format("{:g} MHz, {:g} cycles an instruction", machine.clock.hertz / 1e6,
-                      machine.clock.cycles_per_instruction),
+          fmt::format("{:g} MHz, {:g} {} an instruction", machine.clock.hertz / 1e6,
+                      machine.clock.cycles_per_instruction,
+                      machine.clock.cycles_per_instruction == 1 ? "cycle" : "cycles"),
           machine.clock.source);
     group("pages",
           fmt::format("{}; base {}", page_sizes(machine.pages.sizes), size_name(machine.pages.base.bytes())),
@@ -99,9 +116,15 @@ std::string shown(const Machine& machine) {
     if (!machine.rules.empty()) group("mapping", machine.mapping().text(), machine.rules_source);
     if (!machine.invalidation.source.empty())
         group("invalidation", invalidation_text(machine), machine.invalidation.source);
-    group("refill",
-          fmt::format("by {}, {} cycles per miss", machine.refill.by, machine.refill.cycles.value()),
-          machine.refill.source);
+    std::string refill =
+        fmt::format("by {}, {} cycles per miss", machine.refill.by, machine.refill.cycles.value());
+    if (machine.refill.handler) refill += ", handler " + machine.refill.handler->name;
+    if (machine.refill.derived) refill += "; derived from what each loads instead";
+    group("refill", refill, machine.refill.source);
+    if (machine.walk) group("walk", walk_text(*machine.walk), machine.walk->source);
+    for (const auto& [name, cache] : {std::pair{"data_cache", &machine.data_cache},
+                                      std::pair{"instruction_cache", &machine.instruction_cache}})
+        if (*cache) group(name, cache_text(**cache), (*cache)->source);
     group("file", machine.file, "");
     if (!machine.changes.empty()) group("changed", machine.changes_text(), "");
     return text;
@@ -153,6 +176,24 @@ Json as_json(const Machine& machine) {
     json["refill"] = {{"by", machine.refill.by},
                       {"cycles", machine.refill.cycles.value()},
                       {"source", machine.refill.source}};
+    if (machine.refill.handler) json["refill"]["handler"] = machine.refill.handler->name;
+    json["refill"]["derived"] = machine.refill.derived;
+    if (machine.walk) {
+        Json caches = Json::object();
+        for (const Machine::Walk::Cached& cached : machine.walk->caches)
+            caches[cached.level] = cached.entries;
+        json["walk"] = {{"format", machine.walk->format},
+                        {"caches", caches},
+                        {"cycles", machine.walk->cycles.value()},
+                        {"source", machine.walk->source}};
+    }
+    for (const auto& [name, cache] : {std::pair{"data_cache", &machine.data_cache},
+                                      std::pair{"instruction_cache", &machine.instruction_cache}})
+        if (*cache)
+            json[name] = {{"bytes", (*cache)->bytes},       {"line", (*cache)->line},
+                          {"ways", (*cache)->ways},         {"hit", (*cache)->hit.value()},
+                          {"miss", (*cache)->miss.value()}, {"sees_program", (*cache)->sees_program},
+                          {"source", (*cache)->source}};
     json["file"] = machine.file;
     return json;
 }

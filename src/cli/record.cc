@@ -53,8 +53,12 @@ Result<void> read_options(Options& options) {
                            "say tlbscope record --system ...");
     record.guest = options.guest;
     record.root = options.root;
-    record.granularity =
-        options.granularity == "page" ? recording::Granularity::kPage : recording::Granularity::kFull;
+    for (const auto known :
+         {recording::Granularity::kFull, recording::Granularity::kPage, recording::Granularity::kNone})
+        if (options.granularity == name_of(known)) record.granularity = known;
+    if (record.granularity == recording::Granularity::kNone && !options.system)
+        return usage_error("--granularity none leaves nothing to record of a lone program",
+                           "use it with --system, for the kernel's events");
     record.output = options.output;
     record.kernel = options.kernel;
     record.with.assign(options.with.begin(), options.with.end());
@@ -125,8 +129,10 @@ Command record_command() {
             app.add_option("--max-refs", options->most_references,
                            "stop after so many references (100M, 2G)");
             app.add_option("--granularity", options->granularity,
-                           "full: every reference; page: only changes of page, which split TLBs replay alike")
-                ->check(CLI::IsMember({"full", "page"}))
+                           "full: every reference; page: only changes of page, which split TLBs replay "
+                           "alike; none: no "
+                           "references, only counts of invalidations and what --events brings")
+                ->check(CLI::IsMember({"full", "page", "none"}))
                 ->capture_default_str();
             app.add_option("--library-prefix", options->record.library_prefix,
                            "where a foreign program's libraries are (QEMU's -L)");

@@ -409,47 +409,43 @@ std::optional<std::uint64_t> Image::address_of(std::uint64_t offset) const {
     return std::nullopt;
 }
 
-// A gap before a piece tells its alignment: the largest power of two that makes the linker leave just this
-// gap. Without a gap any power that divides the address would do; then the most common alignment of its kind
-// (cold parts are packed, functions are not) counts, or where no gap tells any, the largest power that
-// divides every address.
+// A gap before a piece bounds its alignment: a smaller power of two would have left less, a larger one does
+// not divide the address. Within its bounds a piece gets the alignment that fits most pieces of its kind
+// (cold parts are packed, functions are not), the largest of several that do.
 void infer_alignments(std::vector<Piece>& pieces) {
-    static constexpr std::uint32_t kLargest = 64;
+    constexpr unsigned kLargest = 6;  // as a power of two
+    struct Bounds {
+        unsigned least = 0;
+        unsigned most = kLargest;
+    };
     const auto kind_of = [](const Piece& piece) {
-        return piece.section.starts_with(".text.unlikely") ? 1 : 0;
+        return piece.section.starts_with(".text.unlikely") ? 1U : 0U;
     };
-    const auto dividing = [](std::uint64_t address) {
-        return address == 0 ? kLargest
-                            : std::min<std::uint32_t>(kLargest, 1U << std::min(std::countr_zero(address), 6));
-    };
-    std::array<std::map<std::uint32_t, std::size_t>, 2> seen;
-    std::array<std::uint32_t, 2> common{kLargest, kLargest};
-    std::vector<bool> open(pieces.size());
+    std::vector<Bounds> bounds(pieces.size());
+    std::array<std::array<std::size_t, kLargest + 1>, 2> fitting{};
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-        Piece& piece = pieces[i];
+        const Piece& piece = pieces[i];
         if (piece.align != 0) continue;
-        const int kind = kind_of(piece);
-        if (piece.stays == Stays::kMoves) common[kind] = std::min(common[kind], dividing(piece.start));
-        const std::uint64_t before =
-            i > 0 && pieces[i - 1].output == piece.output ? pieces[i - 1].end() : piece.start;
-        piece.align = 1;
-        open[i] = before == piece.start;
-        if (open[i]) continue;
-        for (std::uint32_t align = dividing(piece.start); align > 1; align /= 2)
-            if ((before + align - 1) / align * align == piece.start) {
-                piece.align = align;
-                ++seen[kind][align];
-                break;
-            }
+        Bounds& b = bounds[i];
+        if (piece.start != 0)
+            b.most = std::min(kLargest, static_cast<unsigned>(std::countr_zero(piece.start)));
+        const bool follows = i > 0 && pieces[i - 1].output == piece.output;
+        const std::uint64_t before = follows ? pieces[i - 1].end() : piece.start;
+        const auto leads_here = [&](unsigned power) {
+            return ((before + (std::uint64_t{1} << power) - 1) >> power << power) == piece.start;
+        };
+        while (b.least < b.most && !leads_here(b.least)) ++b.least;
+        // A gap that no alignment explains says nothing.
+        if (!leads_here(b.least)) b.least = 0;
+        for (unsigned power = b.least; power <= b.most; ++power) ++fitting[kind_of(piece)][power];
     }
-    for (int kind = 0; kind < 2; ++kind)
-        if (!seen[kind].empty())
-            common[kind] =
-                std::max_element(seen[kind].begin(), seen[kind].end(), [](const auto& a, const auto& b) {
-                    return a.second < b.second;
-                })->first;
+    std::array<unsigned, 2> usual{};
+    for (unsigned kind = 0; kind < 2; ++kind)
+        for (unsigned power = 0; power <= kLargest; ++power)
+            if (fitting[kind][power] >= fitting[kind][usual[kind]]) usual[kind] = power;
     for (std::size_t i = 0; i < pieces.size(); ++i)
-        if (open[i]) pieces[i].align = std::min(common[kind_of(pieces[i])], dividing(pieces[i].start));
+        if (pieces[i].align == 0)
+            pieces[i].align = 1U << std::clamp(usual[kind_of(pieces[i])], bounds[i].least, bounds[i].most);
 }
 
 Result<Image> load_image(const std::filesystem::path& path, const ImageOptions& options) {

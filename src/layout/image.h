@@ -27,7 +27,7 @@ enum class Stays : std::uint8_t {
     kMoves,     // it does not stay
     kNotSplit,  // the .text of an object whose functions have no sections of their own: assembly, or built
                 // without -ffunction-sections
-    kOwnPlace,      // the linker script gives its section a place: .sched.text, .entry.text, .init.text ...
+    kOwnPlace,  // the linker script gives its section a place: .sched.text, .entry.text, .init.text ...
     kMadeByLinker,  // .plt, .init, .fini, thunks
     kUnnamed,       // no symbol to name it in an order
 };

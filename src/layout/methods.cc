@@ -150,7 +150,8 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
     };
     std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, double> edges;
     explain::FlatMap<Pair, double> affinity;
-    std::uint32_t part = 0;
+    std::array<std::uint32_t, kPartShares.size()> part{};
+    for (auto& parts : graph.parts) parts.resize(graph.nodes.size());
     for (std::size_t t = 0; t < traces.size(); ++t) {
         const Trace& trace = *traces[t];
         for (std::uint32_t piece = 0; piece < image.pieces.size(); ++piece) {
@@ -166,20 +167,21 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
             edges[{from, to, call.from_offset}] += weights[t] * static_cast<double>(call.count);
         }
         Recent recent(2 * trace.image_shift.bytes());
-        graph.parts.resize(graph.nodes.size());
-        std::uint64_t in_part = 0;
+        std::array<std::uint64_t, kPartShares.size()> in_part{};
         const auto visit = [&](std::uint32_t element) {
             const Visit& v = trace.visits[element];
             if (v.piece == kNoPiece) return;
             const std::uint32_t node = node_of_piece(v.piece);
             if (node == kNoPiece) return;
-            if (auto& parts = graph.parts[node]; parts.empty() || parts.back() != part) {
-                if (in_part >= reach / 2) {
-                    in_part = 0;
-                    ++part;
+            for (std::size_t share = 0; share < kPartShares.size(); ++share) {
+                auto& parts = graph.parts[share][node];
+                if (!parts.empty() && parts.back() == part[share]) continue;
+                if (in_part[share] >= reach / kPartShares[share]) {
+                    in_part[share] = 0;
+                    ++part[share];
                 }
-                parts.push_back(part);
-                in_part += graph.nodes[node].bytes;
+                parts.push_back(part[share]);
+                in_part[share] += graph.nodes[node].bytes;
             }
             recent.visit(node, graph.nodes[node].bytes, [&](std::uint32_t other) {
                 affinity[{std::min(node, other), std::max(node, other)}] += weights[t];
@@ -199,8 +201,8 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
         };
         for (const CpuTrace& cpu : trace.cpus) {
             walk(walk, cpu.elements);
-            ++part;
-            in_part = 0;
+            for (std::uint32_t& number : part) ++number;
+            in_part = {};
         }
     }
     for (const auto& [key, count] : edges)
@@ -470,22 +472,21 @@ Order temporal(const Graph& graph, std::uint64_t page) {
     return by_density_of_clusters(graph, std::move(clusters));
 }
 
-
 namespace {
 
 // Splits nodes in two halves of equal bytes so that few parts of the run use both, then each half again.
 class Partition {
   public:
-    Partition(const Graph& graph, std::uint64_t page) : graph_(graph), page_(page) {
+    Partition(const Graph& graph, std::uint64_t page, std::size_t share) : graph_(graph), page_(page) {
         // More parts than this tell nothing new and cost time: every so many-th is kept.
         constexpr std::uint32_t kMostParts = 8192;
         std::uint32_t parts = 0;
-        for (const auto& list : graph.parts)
+        for (const auto& list : graph.parts[share])
             if (!list.empty()) parts = std::max(parts, list.back() + 1);
         const std::uint32_t step = parts / kMostParts + 1;
         uses_.resize(graph.nodes.size());
         for (std::size_t node = 0; node < uses_.size(); ++node)
-            for (const std::uint32_t part : graph.parts[node])
+            for (const std::uint32_t part : graph.parts[share][node])
                 if (part % step == 0) uses_[node].push_back(part / step);
         left_.resize(parts / step + 1);
         right_.resize(parts / step + 1);
@@ -553,6 +554,8 @@ class Partition {
 
 }  // namespace
 
-Order partition(const Graph& graph, std::uint64_t page) { return Partition(graph, page).order(); }
+Order partition(const Graph& graph, std::uint64_t page, std::size_t share) {
+    return Partition(graph, page, share).order();
+}
 
 }  // namespace tlbscope::layout

@@ -4,6 +4,7 @@
 // behind or before them. Calls come from the trace, so the heaviest caller is the real one, not an estimate.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,14 +33,18 @@ struct Edge {
     double count = 0;
 };
 
+// The array's bytes are divided by these.
+inline constexpr std::array<std::uint64_t, 3> kPartShares{1, 2, 4};
+
 struct Graph {
     std::vector<Node> nodes;  // touched units, by first touch
     std::vector<Edge> edges;  // by from and to
     // How often one was visited soon after the other, at the granularity of pages; both directions in one. By
     // a and b, a < b.
     std::vector<Edge> affinity;
-    // Parts of the run, each about as long as the array's entries last: by node the parts it was visited in, ascending.
-    std::vector<std::vector<std::uint32_t>> parts;
+    // The run in parts, each about as long as a share of the array's entries lasts (kPartShares): by share
+    // and node the parts it was visited in, ascending.
+    std::array<std::vector<std::vector<std::uint32_t>>, 3> parts;
 };
 
 // `weights`: of each trace, how much its counts matter. `reach`: bytes that the array's entries translate.
@@ -59,10 +64,11 @@ struct Graph {
 // The objective of LLVM's cdsort: closeness of calls to their targets, and expected misses of a small cache
 // of chains; greedy merging of the pair that gains most.
 [[nodiscard]] Order cdsort(const Graph& graph);
-// Balanced partitioning (Dhulipala and others, KDD 2016; for code: Lee and others, arXiv 2211.09285), but for parts of
-// the run that are as long as the array's entries last rather than for page faults at the start: functions used in the
-// same parts share pages. Halves are split again until they are smaller than a page.
-[[nodiscard]] Order partition(const Graph& graph, std::uint64_t page);
+// Balanced partitioning (Dhulipala and others, KDD 2016; for code: Lee and others, arXiv 2211.09285), but for
+// parts of the run that are as long as the array's entries last rather than for page faults at the start:
+// functions used in the same parts share pages. `share`: of kPartShares. Halves are split again until they
+// are smaller than a page.
+[[nodiscard]] Order partition(const Graph& graph, std::uint64_t page, std::size_t share);
 // Temporal relations (Gloy and Smith, TOPLAS 1999) between functions that are visited within two pages' bytes
 // of each other, clustered greedily into pages of `page` bytes; pages then follow each other by the relations
 // between them.

@@ -12,11 +12,14 @@ namespace tlbscope::layout {
 namespace {
 
 constexpr std::array<std::string_view, kMethods> kNames{
-    "as-linked", "density", "first-touch", "pettis-hansen", "c3-4k", "c3", "cdsort", "temporal", "partition", "search"};
+    "as-linked", "density", "first-touch", "pettis-hansen", "c3-4k",
+    "c3",        "cdsort",  "temporal",    "partition",     "search"};
 constexpr std::uint64_t kPageCap = 4096;
 constexpr std::uint64_t kWideCap = 1 << 20;
 
-Order order_of(Method method, const Graph& graph, std::uint64_t page) {
+std::size_t variants_of(Method method) { return method == Method::kPartition ? kPartShares.size() : 1; }
+
+Order order_of(Method method, const Graph& graph, std::uint64_t page, std::size_t variant) {
     switch (method) {
         case Method::kDensity:
             return by_density(graph);
@@ -33,7 +36,7 @@ Order order_of(Method method, const Graph& graph, std::uint64_t page) {
         case Method::kTemporal:
             return temporal(graph, page);
         case Method::kPartition:
-            return partition(graph, page);
+            return partition(graph, page, variant);
         case Method::kAsLinked:
         case Method::kSearch:
             break;
@@ -131,7 +134,8 @@ Result<Ordering> make_ordering(const Image& image, const Units& units, Linker li
             "build with -ffunction-sections and link again; or without building again, if it was linked with "
             "-Wl,--emit-relocs, let BOLT move its functions: --format bolt");
     }
-    ordering.graph = graph_of(image, units, traces, weights,
+    ordering.graph = graph_of(
+        image, units, traces, weights,
         std::uint64_t{machine.tlb(traces[0]->kind).geometry.entries} << traces[0]->image_shift.value());
     std::vector<std::unique_ptr<Judge>> judges;
     for (unsigned i = 0; i < std::max(options.threads, 1U); ++i)
@@ -162,11 +166,16 @@ Result<Ordering> make_ordering(const Image& image, const Units& units, Linker li
         if (!go_on("trying methods", spent / static_cast<double>(needed.size()))) ordering.stopped = true;
         if (ordering.stopped && results.size() > 1) break;
         MethodResult result;
-        result.method = method;
-        result.order = order_of(method, ordering.graph, std::uint64_t{1} << traces[0]->image_shift.value());
-        result.cost =
-            method == Method::kAsLinked ? judges[0]->cost_as_linked() : judges[0]->cost(result.order);
-        result.trained.assign(judges[0]->misses().begin(), judges[0]->misses().end());
+        for (std::size_t variant = 0; variant < variants_of(method); ++variant) {
+            MethodResult tried;
+            tried.method = method;
+            tried.order =
+                order_of(method, ordering.graph, std::uint64_t{1} << traces[0]->image_shift.value(), variant);
+            tried.cost =
+                method == Method::kAsLinked ? judges[0]->cost_as_linked() : judges[0]->cost(tried.order);
+            tried.trained.assign(judges[0]->misses().begin(), judges[0]->misses().end());
+            if (variant == 0 || tried.cost < result.cost) result = std::move(tried);
+        }
         results.push_back(std::move(result));
         ++spent;
     }

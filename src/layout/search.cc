@@ -90,7 +90,8 @@ class Search {
                 spent += each * kRelateCost;
                 since_relate = 0;
             }
-            for (std::size_t i = 0; i < best_.size(); ++i) position_[best_[i]] = static_cast<std::uint32_t>(i);
+            for (std::size_t i = 0; i < best_.size(); ++i)
+                position_[best_[i]] = static_cast<std::uint32_t>(i);
             for (Order& candidate : candidates_) {
                 candidate = best_;
                 change(candidate);
@@ -99,8 +100,8 @@ class Search {
             spent += each * kCandidates;
             result.tried += kCandidates;
             ++since_relate;
-            const auto least = static_cast<std::size_t>(std::min_element(costs_.begin(), costs_.end()) -
-                                                        costs_.begin());
+            const auto least =
+                static_cast<std::size_t>(std::min_element(costs_.begin(), costs_.end()) - costs_.begin());
             // An equal cost is taken as well: it moves on over plateaus.
             if (costs_[least] > cost) continue;
             result.taken += costs_[least] < cost ? 1 : 0;
@@ -129,15 +130,16 @@ class Search {
     // Functions from `at` on that lie together, by a random length that is mostly short.
     [[nodiscard]] std::size_t length_from(std::size_t at) {
         std::size_t length = 1;
-        while (length < 64 && random_.below(3) == 0) length += 1 + random_.below(static_cast<std::uint32_t>(length));
+        while (length < 64 && random_.below(3) == 0)
+            length += 1 + random_.below(static_cast<std::uint32_t>(length));
         return std::min(length, best_.size() - at);
     }
 
-    // What lies at `at` changes places with as many bytes from `to` on: no page boundary but theirs moves far.
+    // What lies at `at` changes places with as many bytes from `to` on: no page boundary but theirs moves
+    // far.
     void exchange(Order& order, std::size_t at, std::size_t to) {
         std::size_t length = length_from(at);
-        if (at < to)
-            length = std::min(length, to - at);
+        if (at < to) length = std::min(length, to - at);
         std::uint64_t bytes = 0;
         for (std::size_t i = at; i < at + length; ++i) bytes += units_[order[i]].bytes;
         const std::size_t limit = to < at ? at : order.size();
@@ -196,8 +198,9 @@ class Search {
             const std::size_t first = random_.below(size);
             const std::size_t count = length_from(first);
             const std::size_t room = order.size() - count;
-            const std::size_t to =
-                random_.below(2) == 0 ? std::min(near(first), room) : random_.below(static_cast<std::uint32_t>(room + 1));
+            const std::size_t to = random_.below(2) == 0
+                                       ? std::min(near(first), room)
+                                       : random_.below(static_cast<std::uint32_t>(room + 1));
             move_chunk(order, first, count, to);
         }
     }

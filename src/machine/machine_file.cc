@@ -111,6 +111,9 @@ TlbDescription read_tlb(TomlDocument& document, const toml::table& table, const 
                               "add it there, or leave it out here");
             tlb.pages.push_back(size);
         }
+        if (tlb.pages.empty())
+            reader.reject("pages", fmt::format("{} is empty", reader.path_of("pages")),
+                          "list sizes, or leave it out for all of pages.sizes");
         std::sort(tlb.pages.begin(), tlb.pages.end());
     }
     read_geometry(reader, tlb.geometry);
@@ -162,10 +165,10 @@ void read_tlbs(TomlDocument& document, TomlTable& root, Machine& machine) {
             if (tlb.level == level &&
                 std::none_of(machine.tlbs.begin(), machine.tlbs.end(),
                              [level](const auto& other) { return other.level + 1 == level; }))
-                root.reject("tlb",
-                            fmt::format("tlb.{} is of level {} and there is none of level {}", tlb.name,
-                                        level, level - 1),
-                            "number the levels from 1");
+                reader.reject(tlb.name,
+                              fmt::format("tlb.{} is of level {} and there is none of level {}", tlb.name,
+                                          level, level - 1),
+                              "number the levels from 1");
 }
 
 void read_mapping(TomlTable& root, Machine& machine) {
@@ -395,7 +398,11 @@ Result<Machine> parse_machine(const std::string& text, const std::string& file,
     // A mapping of the file can be impossible on its arrays; the command line's is checked when it is added.
     if (auto routes = Routes::of(machine); !routes) {
         Error error = routes.error();
-        error.where = document->where(document->root()["tlb"].node()->source(), "tlb");
+        // It names an array, or none.
+        const auto tlbs = document->root()["tlb"];
+        const toml::node* named = error.where.empty() ? nullptr : tlbs[error.where.substr(4)].node();
+        error.where = named != nullptr ? document->where(named->source(), error.where)
+                                       : document->where(tlbs.node()->source(), "tlb");
         return std::unexpected(error);
     }
     machine.changes = changes;

@@ -39,20 +39,20 @@ Result<Routes> Routes::of(const Machine& machine) {
         for (const Kind kind : {Kind::kInstruction, Kind::kData})
             for (std::uint32_t level = 1; level <= routes.levels_; ++level) {
                 std::optional<Choice>& choice = of_page[static_cast<std::size_t>(kind)][level - 1];
-                bool two = false;
+                std::string two;  // the second array of two
                 for (std::uint32_t i = 0; i < machine.tlbs.size(); ++i) {
                     const TlbDescription& tlb = machine.tlbs[i];
                     const auto size = size_in(tlb, page);
                     if (tlb.level != level || !tlb.serves(kind) || !size) continue;
-                    if (choice && choice->size == *size) two = true;
+                    if (choice && choice->size == *size) two = "tlb." + tlb.name;
                     if (!choice || *size > choice->size) {
                         choice = Choice{.array = i, .size = *size};
-                        two = false;
+                        two.clear();
                     }
                 }
                 const char* word = kind == Kind::kInstruction ? "instruction" : "data";
-                if (two)
-                    return fail("",
+                if (!two.empty())
+                    return fail(two,
                                 fmt::format("two arrays of level {} hold {} pages for {} references", level,
                                             size_name(page.bytes()), word),
                                 "list each size in one array's pages only");

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kMostLevels = 3;
 class Routes {
   public:
     // Refuses a machine that has no first-level array for one of its pages, or two, or more sizes of entries
-    // in use than kMostSizes. The message has no position.
+    // in use than kMostSizes. Where it happened is "tlb.NAME" or empty.
     static Result<Routes> of(const Machine& machine);
 
     struct Stop {

@@ -242,6 +242,8 @@ Result<KernelEventCounts> count_kernel_events(const Recording& recording) {
                 ++(operation.operands.local ? counts.tlbiel : counts.tlbie);
             else
                 ++counts.flush_reasons[operation.reason % counts.flush_reasons.size()];
+            if (operation.source == TlbOperation::Source::kTlbFlush && operation.local)
+                counts.flushed_bytes += operation.bytes;
         }
     }
 }

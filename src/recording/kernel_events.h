@@ -69,6 +69,7 @@ struct KernelEventCounts {
     std::uint64_t tlbie = 0;  // instructions that powerpc:tlbie reported
     std::uint64_t tlbiel = 0;
     std::array<std::uint64_t, 8> flush_reasons{};  // tlb:tlb_flush by reason
+    std::uint64_t flushed_bytes = 0;               // named by tlb:tlb_flush, page by page
     std::uint64_t total = 0;
 };
 [[nodiscard]] Result<KernelEventCounts> count_kernel_events(const Recording& recording);

@@ -2,6 +2,7 @@
 // know.
 #include "recording/metadata.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "recording/writer.h"
@@ -41,7 +42,7 @@ std::string to_json(const Metadata& m) {
                      {"cpus", m.cpus},
                      {"deterministic", m.deterministic},
                      {"interface_version", m.interface_version},
-                     {"granularity", m.granularity == Granularity::kFull ? "full" : "page"},
+                     {"granularity", name_of(m.granularity)},
                      {"window", m.window},
                      {"outcome", m.outcome},
                      {"not_recorded", m.not_recorded},
@@ -49,6 +50,8 @@ std::string to_json(const Metadata& m) {
                      {"maps", maps},
                      {"early_ends", m.early_ends},
                      {"uncertain_instructions", m.uncertain_instructions},
+                     {"invalidations", m.invalidations},
+                     {"barriers", m.barriers},
                      {"page_bytes", m.page_bytes},
                      {"kernel_events", m.kernel_events},
                      {"lost_kernel_events", m.lost_kernel_events}});
@@ -79,7 +82,9 @@ Result<Metadata> metadata_from_json(const std::string& text, const std::string& 
         m.cpus = j.value("cpus", 1U);
         m.deterministic = j.value("deterministic", false);
         m.interface_version = j.value("interface_version", 0U);
-        m.granularity = j.value("granularity", "full") == "page" ? Granularity::kPage : Granularity::kFull;
+        const std::string granularity = j.value("granularity", "full");
+        for (const Granularity known : {Granularity::kPage, Granularity::kNone})
+            if (granularity == name_of(known)) m.granularity = known;
         m.window = j.value("window", "");
         m.outcome = j.value("outcome", "");
         m.not_recorded = j.value("not_recorded", std::vector<std::string>{});
@@ -98,6 +103,12 @@ Result<Metadata> metadata_from_json(const std::string& text, const std::string& 
                               .build_id = r.value("build_id", "")});
         m.early_ends = j.value("early_ends", std::uint64_t{0});
         m.uncertain_instructions = j.value("uncertain_instructions", std::uint64_t{0});
+        const auto counts = [&](const char* key, auto& into) {
+            const auto list = j.value(key, std::vector<std::uint64_t>{});
+            std::copy_n(list.begin(), std::min(list.size(), into.size()), into.begin());
+        };
+        counts("invalidations", m.invalidations);
+        counts("barriers", m.barriers);
         m.page_bytes = j.value("page_bytes", 0U);
         m.kernel_events = j.value("kernel_events", false);
         m.lost_kernel_events = j.value("lost_kernel_events", std::uint64_t{0});

@@ -1,16 +1,26 @@
 // What a recording knows about itself besides the references.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.h"
 
 namespace tlbscope::recording {
 
-enum class Granularity : std::uint8_t { kFull, kPage };
+enum class Granularity : std::uint8_t {
+    kFull,  // every reference
+    kPage,  // changes of page
+    kNone,  // no references: counts of invalidations, and the kernel's events
+};
+[[nodiscard]] constexpr std::string_view name_of(Granularity granularity) {
+    constexpr std::string_view kNames[] = {"full", "page", "none"};
+    return kNames[static_cast<std::size_t>(granularity)];
+}
 
 // A range of a space's addresses and the file behind it, as the guest mapped it.
 struct MappedRange {
@@ -54,7 +64,11 @@ struct Metadata {
     std::vector<MappedRange> maps;
     std::uint64_t early_ends = 0;  // executions that a fault ended midway
     std::uint64_t uncertain_instructions =
-        0;                                 // most instructions that may be counted wrongly because of them
+        0;  // most instructions that may be counted wrongly because of them
+    // Invalidating instructions and barriers that were executed, by Invalidation and Barrier; what the events
+    // of a recording of granularity `full` say as well.
+    std::array<std::uint64_t, 32> invalidations{};
+    std::array<std::uint64_t, 4> barriers{};
     std::uint32_t page_bytes = 0;          // the guest kernel's base page; 0 when unknown
     bool kernel_events = false;            // the kernel's own events were recorded (kernel_events.h)
     std::uint64_t lost_kernel_events = 0;  // of them, those its buffers had no room for

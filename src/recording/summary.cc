@@ -181,7 +181,12 @@ class Summariser {
 
     Summary finish() {
         for (std::size_t i = 0; i < pages_.size(); ++i) summary_.pages[i] = pages_[i].size();
-        if (metadata_.granularity == Granularity::kFull) summary_.own_misses = watch_.counts();
+        if (metadata_.granularity == Granularity::kFull) {
+            summary_.own_misses = watch_.counts();
+        } else {
+            summary_.invalidations = metadata_.invalidations;
+            summary_.barriers = metadata_.barriers;
+        }
         return summary_;
     }
 

@@ -26,6 +26,9 @@ Result<void> replay_pages(const recording::Recording& recording, Engine& engine,
 
 Result<std::vector<Ledger>> replay(const recording::Recording& recording,
                                    const std::vector<machine::Machine>& machines, const Options& options) {
+    if (recording.metadata().granularity == recording::Granularity::kNone)
+        return fail(recording.path().string(), "it was recorded without references (--granularity none)",
+                    "record again without that option; 'tlbscope info' says what it holds");
     std::vector<Plan> plans;
     for (const machine::Machine& machine : machines) {
         auto plan = make_plan(machine, options.region_of, options.events);

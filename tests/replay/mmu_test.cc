@@ -181,7 +181,7 @@ Machine scaled_down(Machine machine, std::uint32_t ways, std::uint32_t sets) {
 Trace wide_trace(machine::Random& random, std::uint32_t executions) {
     Trace trace;
     trace.metadata.kernel_base = kLinear;
-    const auto address = [&random] {
+    const auto address = [&random]() -> std::uint64_t {
         static constexpr std::uint64_t kStarts[] = {0x400000, 0x7fff00000000, kLinear, kText,
                                                     kLinear + (std::uint64_t{1} << 41)};
         const std::uint64_t start = kStarts[random.below(5)];

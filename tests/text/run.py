@@ -8,6 +8,8 @@ A test file, line by line:
     # ...      a comment: why the test exists
     labels: slow, system
                optional, before the first command; CMake gives them to ctest
+    timeout: 1800
+               likewise: seconds that a command, and the whole file, may take (300 and 600 when not given)
     $ COMMAND  run by bash in a folder of the test's own, empty at the start; commands of a file share it
     > ...      more of the same command (a here document, a second line)
     | LINE     a line the command prints on stdout
@@ -74,7 +76,7 @@ def parse(path):
             setattr(steps[-1], last, getattr(steps[-1], last).removesuffix("\n"))
         elif kind == "?":
             steps[-1].status = int(rest)
-        elif kind in ("#", "") or (line.startswith("labels:") and not steps):
+        elif kind in ("#", "") or (line.startswith(("labels:", "timeout:")) and not steps):
             above.append(line)
         else:
             sys.exit(f"{path}:{number}: no such kind of line: {line}")
@@ -121,7 +123,7 @@ class Runner:
             text = text.replace(old, new)
         return re.sub(rf"(?<![0-9.]){re.escape(self.version)}(?![0-9.])", "{version}", text)
 
-    def run(self, step, folder):
+    def run(self, step, folder, patience):
         """(stdout, stderr, status) of one command; everything it started is gone afterwards."""
         process = subprocess.Popen(
             ["bash", "-c", step.command()],
@@ -133,12 +135,12 @@ class Runner:
             start_new_session=True,
         )
         try:
-            stdout, stderr = process.communicate(timeout=TIMEOUT_SECONDS)
+            stdout, stderr = process.communicate(timeout=patience)
             status = process.returncode
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             stdout, stderr = process.communicate()
-            stderr += f"[still running after {TIMEOUT_SECONDS} s]\n".encode()
+            stderr += f"[still running after {patience} s]\n".encode()
             status = 124
         return self.neutral(stdout, folder), self.neutral(stderr, folder), status if status >= 0 else 128 - status
 
@@ -148,9 +150,11 @@ class Runner:
             sys.exit(f"{path}: has no command")
         folder = Path(tempfile.mkdtemp(prefix="tlbscope-text-"))
         good = True
+        told = re.search(r"^timeout: *(\d+)$", path.read_text(), re.MULTILINE)
+        patience = int(told[1]) if told else TIMEOUT_SECONDS
         try:
             for step in steps:
-                stdout, stderr, status = self.run(step, folder)
+                stdout, stderr, status = self.run(step, folder, patience)
                 want = outcome(step.stdout, step.stderr, step.status)
                 got = outcome(stdout, stderr, status)
                 if want != got:

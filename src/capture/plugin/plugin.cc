@@ -124,7 +124,7 @@ __attribute__((noinline)) void slow(Vcpu& v, unsigned index) {
 }
 
 void put_event(Vcpu& v, std::uint16_t type, std::uint64_t a, std::uint64_t b) {
-    if (v.buffer == kNoBuffer || v.in_window == 0) return;
+    if (v.buffer == kNoBuffer || v.in_window == 0 || control->references == 0) return;
     if (v.events >= kBufferEvents + kEventSlack) {
         control->lost_events.fetch_add(1, std::memory_order_relaxed);
         return;
@@ -241,6 +241,14 @@ void on_access_in_machine(unsigned index, qemu_plugin_meminfo_t info, std::uint6
 void on_event(unsigned index, void* what) {
     const auto packed = reinterpret_cast<std::uintptr_t>(what);
     const auto type = static_cast<std::uint16_t>(packed >> 32);
+    if (control->references == 0) {
+        if (is_child || control->phase.load(std::memory_order_acquire) != Phase::kRecording) return;
+        if (type == static_cast<std::uint16_t>(EventType::kInvalidate))
+            control->invalidations[packed & 31].fetch_add(1, std::memory_order_relaxed);
+        else
+            control->barriers[packed & 3].fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
     put_event(vcpu(index), type, packed & 0xffffffffU, 0);
     if (type == static_cast<std::uint16_t>(EventType::kInvalidate) && recent_pages != nullptr)
         std::memset(recent_pages[index % kBindingCpus], 0, sizeof recent_pages[0]);
@@ -559,15 +567,18 @@ void on_translation(qemu_plugin_id_t, qemu_plugin_tb* tb) {
         if (qemu_plugin_start_code != nullptr) control->start_code.store(qemu_plugin_start_code());
     }
     if (armed) {
-        const bool repeat = recording::is_repeated_string(isa, {scratch.code, scratch.lengths[0]});
+        std::uint64_t number = 0;
         const bool doubtful = may_list_too_much(address, count, bytes);
-        const std::uint64_t number = tell_translation(address, count, bytes, repeat);
-        if (doubtful) tell_translation(address, count - 1, bytes - scratch.lengths[count - 1], repeat);
+        if (control->references != 0) {
+            const bool repeat = recording::is_repeated_string(isa, {scratch.code, scratch.lengths[0]});
+            number = tell_translation(address, count, bytes, repeat);
+            if (doubtful) tell_translation(address, count - 1, bytes - scratch.lengths[count - 1], repeat);
+        }
         if (is_at(control->from, address))
             qemu_plugin_register_vcpu_tb_exec_cb(tb, on_from, QEMU_PLUGIN_CB_NO_REGS, nullptr);
         if (is_at(control->to, address))
             qemu_plugin_register_vcpu_tb_exec_cb(tb, on_to, QEMU_PLUGIN_CB_NO_REGS, nullptr);
-        instrument_references(tb, count, number, doubtful);
+        if (control->references != 0) instrument_references(tb, count, number, doubtful);
     }
     instrument_marks(tb, count);
     unlock_translations();
