@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "layout/elf_file.h"
@@ -148,6 +149,28 @@ class Loader {
         }
     }
 
+    // GNU ld's and gold's maps do not say alignments, but which object each section is from.
+    void alignments_from_objects(const LinkMap& map) {
+        std::map<std::pair<std::string, std::string>, std::uint32_t> aligns;  // by object and section
+        std::set<std::string> files;
+        for (const InputSection& section : map.sections)
+            if (section.align == 0) files.insert(section.object.substr(0, section.object.find('(')));
+        for (const std::string& file : files) {
+            // One that is gone, or is no object, leaves its alignments to be inferred.
+            static_cast<void>(for_each_object(file, [&](const ElfFile& object) {
+                for (const ElfSection& section : object.sections) {
+                    std::uint32_t& align = aligns[{object.name, section.name}];
+                    align = std::max(
+                        align, static_cast<std::uint32_t>(std::min<std::uint64_t>(section.align, 1U << 16)));
+                }
+            }));
+        }
+        for (Piece& piece : image_.pieces)
+            if (const auto known = aligns.find({piece.object, piece.section});
+                piece.align == 0 && known != aligns.end() && piece.start % known->second == 0)
+                piece.align = known->second;
+    }
+
     // Sections as the linker listed them.
     Result<void> from_map(const LinkMap& map, const std::string& name) {
         std::size_t outside = 0;
@@ -165,7 +188,7 @@ class Loader {
         if (image_.pieces.empty() || outside > image_.pieces.size() / 10)
             return fail(name, fmt::format("this link map is not of {}", image_.path),
                         "give the map that the linker wrote with this very file");
-        // A few sections more than the map knows, at most: .plt and the like.
+        alignments_from_objects(map);
         check_symbols_fit(name);
         return {};
     }
