@@ -93,9 +93,10 @@ Result<std::vector<machine::Machine>> load_machines(const MachineOptions& option
 
 Result<void> check_plain(const machine::Machine& machine, const std::string& what) {
     const auto refuse = [&](const std::string& why) {
-        return usage_error(fmt::format("{} cannot follow {}: {}", what, machine.name, why),
-                           "it follows one array per kind with base pages; `tlbscope explain` without --at "
-                           "breaks the misses of any machine down");
+        return usage_error(
+            fmt::format("{} cannot follow {}: {}", what, machine.name, why),
+            "it follows one array per kind with base pages, such as mpc855t's without --map and "
+            "--pin; `tlbscope explain --by page` breaks the misses of any machine down");
     };
     if (!machine.rules.empty()) return refuse("its mapping has pages of several sizes or pins");
     const auto routes = machine::Routes::of(machine);

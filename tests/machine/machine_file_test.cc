@@ -125,7 +125,7 @@ TEST(MachineFile, AMisspeltKeyIsNamedWithTheRightOne) {
     EXPECT_EQ(complaint(top),
               "m.toml:" + position_of(top, "width") +
                   ": unknown key width; known keys are name, title, source, address_bits, clock, "
-                  "pages, asid, tlb, refill, mapping, invalidation, walk, data_cache, instruction_cache");
+                  "pages, asid, tlb, refill, mapping, invalidation, walk, data_cache, instruction_cache, flush");
 }
 
 TEST(MachineFile, AWrongTypeIsNamed) {
