@@ -1,8 +1,6 @@
 // tlbscope diff: what changed between two runs, or between two machines.
 #include <fmt/format.h>
 
-#include <sstream>
-
 #include "cli/command.h"
 #include "cli/machine_options.h"
 #include "cli/name_options.h"
@@ -62,6 +60,11 @@ Result<Numbers> numbers_of(const Options& options) {
     return numbers;
 }
 
+bool changed(const MachineOptions& options) {
+    return !options.changes.empty() || !options.maps.empty() || !options.pins.empty() ||
+           !options.handler.empty();
+}
+
 // The machines of A and of B.
 Result<std::vector<machine::Machine>> machines_of(const Options& options) {
     auto machines = load_machines(*options.machines);
@@ -71,14 +74,11 @@ Result<std::vector<machine::Machine>> machines_of(const Options& options) {
                            "for example --machine mpc855t,lru32");
     const bool one_run = options.recordings.size() == 1 && options.counters.empty();
     if (machines->size() == 1 && one_run) {
-        MachineOptions plain;
-        plain.names = options.machines->names;
-        if (options.machines->changes.empty() && options.machines->maps.empty() &&
-            options.machines->pins.empty())
+        if (!changed(*options.machines))
             return usage_error(
                 "one recording on one machine is nothing to compare",
                 "name another recording, two machines (--machine A,B), or a change (--set, --map, --pin)");
-        auto unchanged = load_machines(plain);
+        auto unchanged = load_machines(MachineOptions{.names = options.machines->names});
         if (!unchanged) return unchanged;
         machines->insert(machines->begin(), unchanged->front());
     } else if (machines->size() == 1) {
@@ -88,6 +88,12 @@ Result<std::vector<machine::Machine>> machines_of(const Options& options) {
                            "change one of them at a time");
     }
     return machines;
+}
+
+// Cycles of every miss; 0 where they differ, or hits in later levels cost some as well.
+std::uint64_t fixed_cost(const replay::Ledger& ledger) {
+    const std::uint64_t each = ledger.machine.refill.cycles.value();
+    return ledger.refill_cycles().value() == ledger.misses.total() * each ? each : 0;
 }
 
 // One side of the comparison with what its misses add up to.
@@ -110,6 +116,8 @@ Result<std::vector<Account>> accounts_of(const std::string& file, std::vector<ma
     if (!recording) return std::unexpected(recording.error());
     const auto regions = Regions::of(*recording, machines);
     if (!regions) return std::unexpected(regions.error());
+    auto events = parse_events(options.machines->events);
+    if (!events) return std::unexpected(events.error());
     explain::NameOptions name_options = *options.names;
     name_options.threads = *options.threads;
     auto names = load_names(*recording, name_options, console);
@@ -126,7 +134,8 @@ Result<std::vector<Account>> accounts_of(const std::string& file, std::vector<ma
         {.threads = *options.threads,
          .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); },
          .observers = observers,
-         .region_of = regions->look_up()});
+         .region_of = regions->look_up(),
+         .events = std::move(*events)});
     if (!ledgers) return std::unexpected(ledgers.error());
     std::vector<Account> accounts;
     for (std::size_t i = 0; i < machines.size(); ++i) {
@@ -134,7 +143,7 @@ Result<std::vector<Account>> accounts_of(const std::string& file, std::vector<ma
         Account account{.side = {.label = fmt::format("{} on {}", file, machines[i].name),
                                  .counters = explain::four_counters(ledger),
                                  .cycles = static_cast<double>(ledger.refill_cycles().value()),
-                                 .cycles_per_miss = machines[i].refill.cycles.value(),
+                                 .cycles_per_miss = fixed_cost(ledger),
                                  .replay = report::Replay{.recording = file,
                                                           .metadata = recording->metadata(),
                                                           .ledgers = {ledger},
@@ -145,9 +154,7 @@ Result<std::vector<Account>> accounts_of(const std::string& file, std::vector<ma
                         .pages = totals[i].by_page()};
         if (const std::string changes = machines[i].changes_text(); !changes.empty())
             account.side.label += " with " + changes;
-        if (machines.size() > 1 && machines[0].name == machines[1].name &&
-            machines[0].rules.size() != machines[1].rules.size())
-            account.side.label += ", pages " + machines[i].mapping().text();
+        if (!machines[i].rules.empty()) account.side.label += ", pages " + ledger.mapping;
         for (const auto* rows : {&account.functions, &account.regions, &account.pages})
             if (sum(*rows) != ledger.misses.total())
                 return fail(file,
@@ -257,7 +264,7 @@ Command diff_command() {
                 "  tlbscope diff old.rec new.rec --per 3840               misses per block copied\n"
                 "  tlbscope diff dd.rec --machine mpc855t,lru32           one run on two machines\n"
                 "  tlbscope diff dd.rec --set tlb.data.entries=64         one run, one change\n"
-                "  tlbscope diff dd.rec --map kernel=8M                   one run, mapped otherwise\n"
+                "  tlbscope diff dd.rec --map kernel-linear=8M            without and with large pages\n"
                 "  tlbscope diff --counters 24.txt 26.txt --elapsed 3.440 4.241 --clock 48M\n"
                 "                                                         the four lines of /proc/tlbmiss\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
@@ -271,6 +278,7 @@ Command diff_command() {
                     ->expected(2)
                     ->excludes(recordings);
                 add_machine_options(app, options->machines);
+                add_refill_options(app, options->machines);
                 app.add_option("--per", options->per, "units of work the runs did: print misses per unit")
                     ->type_name("N");
                 app.add_option("--elapsed", options->elapsed, "seconds A and B took on the real machine")

@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
     std::string recording = kDefaultRecording;
-    std::shared_ptr<MachineOptions> machines = std::make_shared<MachineOptions>();
+    std::shared_ptr<MachineOptions> machine = std::make_shared<MachineOptions>();
     std::string by = "kind,function";
     std::vector<std::string> filters;
     std::optional<std::size_t> rows;
@@ -111,8 +111,12 @@ Result<explain::Question> question_of(const Options& options) {
 }
 
 Result<Exit> break_down(const Options& options, const explain::Question& question,
-                        const recording::Recording& recording, const machine::Machine& machine,
-                        const addrspace::RegionOf& region_of, Console& console) {
+                        const recording::Recording& recording, std::vector<machine::Machine> machines,
+                        std::vector<replay::TlbEvent> events, Console& console) {
+    // What the mapping calls a region is what `replay` does, whatever else is found out for the breakdown.
+    const auto mapped = Regions::of(recording, machines);
+    if (!mapped) return std::unexpected(mapped.error());
+    const machine::Machine& machine = machines.front();
     const bool regions = question.needs(explain::Dimension::kRegion);
     const auto names = names_of(recording, options, regions, console);
     if (!names) return std::unexpected(names.error());
@@ -120,11 +124,12 @@ Result<Exit> break_down(const Options& options, const explain::Question& questio
                                      naming_by(*names), question);
     Progress progress("explaining", *options.progress);
     auto ledgers = replay::replay(
-        recording, {machine},
+        recording, machines,
         {.threads = *options.threads,
          .progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); },
          .observers = {&attribution},
-         .region_of = region_of});
+         .region_of = mapped->look_up(),
+         .events = std::move(events)});
     if (!ledgers) return std::unexpected(ledgers.error());
     replay::Ledger ledger = std::move(ledgers->front());
     if (!ledger.full())
@@ -169,20 +174,23 @@ Result<Exit> run(const Options& options, Console& console) {
         return usage_error("--at has no table for --csv", "--json has all of it");
     if (!options.at.empty())
         if (auto target = explain::parse_target(options.at); !target) return std::unexpected(target.error());
-    auto machines = load_machines(*options.machines);
+    auto machines = load_machines(*options.machine);
     if (!machines) return std::unexpected(machines.error());
-    if (machines->size() > 1)
-        return usage_error("--machine names several machines and explain takes one",
-                           "`tlbscope diff` compares two");
-    if (!options.at.empty())
-        if (auto simple = require_simple(machines->front(), "--at"); !simple)
-            return std::unexpected(simple.error());
+    if (machines->size() != 1)
+        return usage_error("--machine names several",
+                           "explain one machine at a time; `tlbscope diff` compares");
+    auto events = parse_events(options.machine->events);
+    if (!events) return std::unexpected(events.error());
+    if (!options.at.empty()) {
+        if (auto plain = check_plain(machines->front(), "--at"); !plain)
+            return std::unexpected(plain.error());
+        if (!events->empty()) return usage_error("--at does not follow --event", "leave one of them out");
+    }
     const auto recording = recording::Recording::open(options.recording);
     if (!recording) return std::unexpected(recording.error());
-    if (!options.at.empty()) return step(options, *recording, machines->front(), console);
-    const auto regions = Regions::of(*recording, *machines);
-    if (!regions) return std::unexpected(regions.error());
-    return break_down(options, *question, *recording, machines->front(), regions->look_up(), console);
+    return options.at.empty()
+               ? break_down(options, *question, *recording, std::move(*machines), std::move(*events), console)
+               : step(options, *recording, machines->front(), console);
 }
 
 }  // namespace
@@ -203,7 +211,8 @@ Command explain_command() {
             app.add_option("recording", options->recording, "a recording")
                 ->type_name("REC")
                 ->capture_default_str();
-            add_machine_options(app, options->machines);
+            add_machine_options(app, options->machine);
+            add_refill_options(app, options->machine);
             app.add_option("--by", options->by,
                            "break down by these, in this order: mode, kind, side, region, function, object, "
                            "page, space, cause")

@@ -10,7 +10,6 @@
 #include "core/numbers.h"
 #include "explain/contents.h"
 #include "explain/footprint.h"
-#include "machine/machine_file.h"
 #include "report/footprint_report.h"
 
 namespace tlbscope::cli {
@@ -24,8 +23,7 @@ struct Options {
     std::string line = "64";
     bool contents = false;
     std::optional<std::uint64_t> call;
-    std::string machine = kDefaultMachine;
-    std::vector<std::string> changes;
+    std::shared_ptr<MachineOptions> machine = std::make_shared<MachineOptions>();
     std::shared_ptr<explain::NameOptions> names = std::make_shared<explain::NameOptions>();
     std::shared_ptr<Format> format = std::make_shared<Format>(Format::kText);
     std::shared_ptr<unsigned> threads = std::make_shared<unsigned>(1);
@@ -60,6 +58,14 @@ Result<explain::FootprintOptions> footprint_options(const Options& options) {
 Result<Exit> run(const Options& options, Console& console) {
     auto how = footprint_options(options);
     if (!how) return std::unexpected(how.error());
+    const auto machines = load_machines(*options.machine);
+    if (!machines) return std::unexpected(machines.error());
+    if (options.contents) {
+        if (machines->size() != 1)
+            return usage_error("--machine names several", "--contents shows one machine's TLBs");
+        if (auto plain = check_plain(machines->front(), "--contents"); !plain)
+            return std::unexpected(plain.error());
+    }
     const auto recording = recording::Recording::open(options.recording);
     if (!recording) return std::unexpected(recording.error());
     explain::NameOptions name_options = *options.names;
@@ -91,15 +97,11 @@ Result<Exit> run(const Options& options, Console& console) {
         report.paths = std::move(*found);
     }
     if (options.contents) {
-        const auto machine = machine::load_machine(options.machine, options.changes);
-        if (!machine) return std::unexpected(machine.error());
-        if (auto simple = require_simple(*machine, "--contents"); !simple)
-            return std::unexpected(simple.error());
-        report.machine = machine->name;
+        report.machine = machines->front().name;
         for (std::size_t i = 0; i < paths.size(); ++i) {
             const std::uint64_t calls = report.paths[i].calls;
             // By default a call of the steady state: the middle one.
-            auto contents = explain::contents_of_call(*recording, *names, *machine, paths[i],
+            auto contents = explain::contents_of_call(*recording, *names, machines->front(), paths[i],
                                                       options.call.value_or((calls + 1) / 2), calls);
             if (!contents) return std::unexpected(contents.error());
             report.contents.push_back(std::move(*contents));
@@ -149,13 +151,7 @@ Command footprint_command() {
                          "print the TLBs of --machine before and after one call");
             app.add_option("--call", options->call, "which call, from 1; by default the middle one")
                 ->type_name("N");
-            app.add_option("--machine", options->machine, "a machine by name or file, for --contents")
-                ->type_name("NAME|FILE")
-                ->capture_default_str();
-            app.add_option("--set", options->changes, "change a fact of the machine; repeatable")
-                ->type_name("KEY=VALUE")
-                ->expected(1)
-                ->take_all();
+            add_machine_options(app, options->machine);
             add_name_options(app, options->names);
             add_format_options(app, options->format);
             add_threads_option(app, options->threads);

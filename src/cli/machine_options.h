@@ -23,6 +23,9 @@ void add_machine_options(CLI::App& app, const std::shared_ptr<MachineOptions>& o
 void add_refill_options(CLI::App& app, const std::shared_ptr<MachineOptions>& options);
 
 [[nodiscard]] Result<std::vector<machine::Machine>> load_machines(const MachineOptions& options);
+// Refuses machines that `what` cannot follow entry by entry: any but those with one array per kind, each
+// looked up for base pages only.
+[[nodiscard]] Result<void> check_plain(const machine::Machine& machine, const std::string& what);
 // "tlbie:0xc0123000@1000": at an address, before an execution.
 [[nodiscard]] Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string>& texts);
 

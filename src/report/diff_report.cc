@@ -92,7 +92,13 @@ std::string cost(const Diff& diff) {
     const auto paragraph = [&out](const std::string& title, const std::string& text) {
         out += wrapped(text, "           ", 100, fmt::format("{:<11}", title));
     };
-    if (diff.a.cycles_per_miss == diff.b.cycles_per_miss)
+    if (diff.a.cycles_per_miss == 0 || diff.b.cycles_per_miss == 0)
+        paragraph(
+            "cycles",
+            fmt::format("A {}; B {}: {}, {} at {:g} MHz", grouped(static_cast<std::uint64_t>(diff.a.cycles)),
+                        grouped(static_cast<std::uint64_t>(diff.b.cycles)),
+                        with_sign(static_cast<std::int64_t>(s.cycles)), seconds(s.seconds), s.clock / 1e6));
+    else if (diff.a.cycles_per_miss == diff.b.cycles_per_miss)
         paragraph(
             "cycles",
             fmt::format("{} misses x {} = {}, {} at {:g} MHz", with_sign(s.misses), diff.a.cycles_per_miss,

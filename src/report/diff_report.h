@@ -13,9 +13,9 @@ namespace tlbscope::report {
 struct DiffSide {
     std::string label;  // how the user named it
     explain::FourCounters counters;
-    double cycles = 0;  // of all refills
-    std::uint64_t cycles_per_miss = 0;
-    std::optional<Replay> replay;  // with one ledger; none when counters were given
+    double cycles = 0;                  // of all refills
+    std::uint64_t cycles_per_miss = 0;  // 0: not the same for each
+    std::optional<Replay> replay;       // with one ledger; none when counters were given
 };
 
 struct Diff {
