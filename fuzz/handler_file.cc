@@ -1,4 +1,5 @@
-// Whatever a handler's file says, the parser ends with a handler that has a path for every miss or with an error.
+// Whatever a handler's file says, the parser ends with a handler that has a path for every miss or with an
+// error.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

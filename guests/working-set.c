@@ -3,7 +3,8 @@
  * Between marks 1 and 2 it loads one word from each of PAGES pages, PAGES times in each of ROUNDS rounds:
  * one after the other, or at random (xorshift32 from a fixed seed). The pages were written before mark 1, so
  * no access faults. With `remap`, each round also maps two pages, writes both and unmaps them, so that page
- * faults happen and the kernel flushes the process's translations. Besides them the loop touches one page of code and none of data. */
+ * faults happen and the kernel flushes the process's translations. Besides them the loop touches one page of
+ * code and none of data. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ int main(int argc, char** argv) {
     const unsigned long rounds = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
     const int random = argc > 3 && strcmp(argv[3], "random") == 0;
     const int remap = argc > 4 && strcmp(argv[4], "remap") == 0;
-    if (pages == 0 || rounds == 0 || (argc > 4 && !remap) || (argc > 3 && !random && strcmp(argv[3], "sequential") != 0)) {
+    if (pages == 0 || rounds == 0 || (argc > 4 && !remap) ||
+        (argc > 3 && !random && strcmp(argv[3], "sequential") != 0)) {
         fprintf(stderr, "usage: working-set PAGES ROUNDS [sequential|random] [remap]\n");
         return 2;
     }

@@ -154,9 +154,7 @@ Result<std::vector<Account>> accounts_of(const std::string& file, std::vector<ma
                         .pages = totals[i].by_page()};
         if (const std::string changes = machines[i].changes_text(); !changes.empty())
             account.side.label += " with " + changes;
-        if (machines.size() > 1 && machines[0].name == machines[1].name &&
-            machines[0].rules.size() != machines[1].rules.size())
-            account.side.label += ", pages " + ledger.mapping;
+        if (!machines[i].rules.empty()) account.side.label += ", pages " + ledger.mapping;
         for (const auto* rows : {&account.functions, &account.regions, &account.pages})
             if (sum(*rows) != ledger.misses.total())
                 return fail(file,

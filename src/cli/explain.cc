@@ -182,7 +182,7 @@ Result<Exit> run(const Options& options, Console& console) {
     auto events = parse_events(options.machine->events);
     if (!events) return std::unexpected(events.error());
     if (!options.at.empty()) {
-        if (auto plain = require_simple(machines->front(), "--at"); !plain)
+        if (auto plain = check_plain(machines->front(), "--at"); !plain)
             return std::unexpected(plain.error());
         if (!events->empty()) return usage_error("--at does not follow --event", "leave one of them out");
     }

@@ -204,7 +204,9 @@ Result<Exit> run(const Options& options, Console& console) {
                         "record --system --events brings them home");
         if (!how->page && metadata.page_bytes != 0)
             how->page = PageShift(static_cast<std::uint8_t>(std::countr_zero(metadata.page_bytes)));
-        report.references = metadata.granularity == recording::Granularity::kFull;
+        std::uint64_t executions = 0;
+        for (const recording::ChunkInfo& chunk : recording->chunks()) executions += chunk.executions;
+        report.references = metadata.granularity == recording::Granularity::kFull && executions > 0;
         how->references = report.references;
         if (!how->faults) how->faults = true;
         how->calls = options.from == "calls" || options.from == "both" || options.from == "auto";

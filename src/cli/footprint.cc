@@ -63,7 +63,7 @@ Result<Exit> run(const Options& options, Console& console) {
     if (options.contents) {
         if (machines->size() != 1)
             return usage_error("--machine names several", "--contents shows one machine's TLBs");
-        if (auto plain = require_simple(machines->front(), "--contents"); !plain)
+        if (auto plain = check_plain(machines->front(), "--contents"); !plain)
             return std::unexpected(plain.error());
     }
     const auto recording = recording::Recording::open(options.recording);

@@ -91,6 +91,24 @@ Result<std::vector<machine::Machine>> load_machines(const MachineOptions& option
     return machines;
 }
 
+Result<void> check_plain(const machine::Machine& machine, const std::string& what) {
+    const auto refuse = [&](const std::string& why) {
+        return usage_error(
+            fmt::format("{} cannot follow {}: {}", what, machine.name, why),
+            "it follows one array per kind with base pages, such as mpc855t's without --map and "
+            "--pin; `tlbscope explain --by page` breaks the misses of any machine down");
+    };
+    if (!machine.rules.empty()) return refuse("its mapping has pages of several sizes or pins");
+    const auto routes = machine::Routes::of(machine);
+    if (!routes) return std::unexpected(routes.error());
+    if (!routes->split()) return refuse("an array of it serves instructions and data, or several serve one");
+    if (routes->levels() != 1) return refuse(fmt::format("it has {} levels", routes->levels()));
+    if (!routes->simple()) return refuse("its entries have several sizes");
+    if (machine.refill.derived && machine.refill.handler && machine.refill.handler->virtual_table)
+        return refuse("its handler takes entries of the data TLB for itself");
+    return {};
+}
+
 Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string>& texts) {
     std::vector<replay::TlbEvent> events;
     for (const std::string& text : split(texts)) {
@@ -123,27 +141,6 @@ Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string
         events.push_back(event);
     }
     return events;
-}
-
-Result<void> require_simple(const machine::Machine& machine, const std::string& option) {
-    auto plan = replay::make_plan(machine, {}, {});
-    if (!plan) return std::unexpected(plan.error());
-    if (plan->simple()) return {};
-    machine::Machine bare = machine;
-    bare.rules.clear();
-    bare.refill.derived = false;
-    if (auto unmapped = replay::make_plan(bare, {}, {}); unmapped && unmapped->simple())
-        return usage_error(
-            fmt::format("{} does not follow mappings, pins or derived costs, and {} has some", option,
-                        machine.name),
-            fmt::format("leave out --map, --pin and --handler, or choose another machine, such "
-                        "as --machine {}",
-                        kDefaultMachine));
-    return usage_error(
-        fmt::format("{} knows machines with one instruction and one data TLB and one page size; {} "
-                    "has more arrays, levels or sizes",
-                    option, machine.name),
-        fmt::format("choose another, such as --machine {}", kDefaultMachine));
 }
 
 bool needs_regions(const std::vector<machine::Machine>& machines, bool kernel_recorded) {

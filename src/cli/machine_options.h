@@ -23,14 +23,15 @@ void add_machine_options(CLI::App& app, const std::shared_ptr<MachineOptions>& o
 void add_refill_options(CLI::App& app, const std::shared_ptr<MachineOptions>& options);
 
 [[nodiscard]] Result<std::vector<machine::Machine>> load_machines(const MachineOptions& options);
+// Refuses machines that `what` cannot follow entry by entry: any but those with one array per kind, each
+// looked up for base pages only.
+[[nodiscard]] Result<void> check_plain(const machine::Machine& machine, const std::string& what);
 // "tlbie:0xc0123000@1000": at an address, before an execution.
 [[nodiscard]] Result<std::vector<replay::TlbEvent>> parse_events(const std::vector<std::string>& texts);
 
 // Bounds the pins of `machine` where a region's bounds are known, and reserves as many entries as they take
 // in each array that holds them. `names` may be nullptr when no rule names a region.
 [[nodiscard]] Result<void> place_pins(machine::Machine& machine, const explain::Names* names);
-// For what follows two arrays of base pages step by step: refuses other machines in the name of `option`.
-[[nodiscard]] Result<void> require_simple(const machine::Machine& machine, const std::string& option);
 [[nodiscard]] bool needs_regions(const std::vector<machine::Machine>& machines, bool kernel_recorded);
 
 // What a replay of these machines needs to know of the recording's regions; keep it as long as the replay.

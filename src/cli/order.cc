@@ -318,63 +318,65 @@ class OrderRun {
 }  // namespace
 
 Command order_command() {
-    return {.name = "order",
-            .summary = "learn an order of functions that misses least",
-            .examples =
-                "  tlbscope order app.rec --map app.map -o app.order     for lld, by search on an MPC855T\n"
-                "  tlbscope order a.rec b.rec --test c.rec --method all  compare methods, also on a run not "
-                "learnt from\n"
-                "  tlbscope order dd.rec --image vmlinux --map vmlinux.map --format linux -o order.lds.h\n"
-                "                                                        a kernel, for its linker script\n"
-                "  tlbscope order app.rec --format bolt-profile -o app.fdata\n"
-                "                                                        a profile for BOLT without branch "
-                "records\n",
-            .declare = [](CLI::App& app, Console& console) -> Run {
-                auto options = std::make_shared<Options>();
-                app.add_option("recording", options->recordings, "recordings to learn from")
-                    ->option_text(fmt::format("REC... (default: {})", kDefaultRecording))
-                    ->expected(0, 1 << 20);
-                app.add_option("-o,--output", options->output,
-                               "write the order to this file; - for standard output")
-                    ->type_name("ORDER");
-                app.add_option("--format", options->format, "what it is for: " + format_names())
-                    ->type_name("NAME")
-                    ->capture_default_str();
-                app.add_option("--test", options->tests,
-                               "a recording to try the orders on and not to learn from; repeatable")
-                    ->type_name("REC")
-                    ->expected(1)
-                    ->take_all();
-                app.add_option("--method", options->method,
-                               "as-linked, density, first-touch, pettis-hansen, c3-4k, c3, cdsort, temporal, partition, "
-                               "search; all compares them")
-                    ->type_name("NAME[,...]")
-                    ->capture_default_str();
-                app.add_option("--weight", options->weights,
-                               "how much a recording's misses matter, once for each; by default 1")
-                    ->type_name("N")
-                    ->expected(1)
-                    ->take_all();
-                app.add_option("--machine", options->machine, "a machine by name or file")
-                    ->type_name("NAME|FILE")
-                    ->capture_default_str();
-                app.add_option("--set", options->changes, "change a fact of the machine; repeatable")
-                    ->type_name("KEY=VALUE")
-                    ->expected(1)
-                    ->take_all();
-                app.add_option("--seed", options->seed,
-                               "of the search's choices; the same seed gives the same order")
-                    ->type_name("N")
-                    ->capture_default_str();
-                app.add_option("--effort", options->effort, "how long to search; 1 is some 25 s on two cores")
-                    ->type_name("N")
-                    ->capture_default_str();
-                add_image_options(app, options->image);
-                add_format_options(app, options->print);
-                add_threads_option(app, options->threads);
-                add_progress_option(app, options->progress);
-                return [options, &console] { return OrderRun(*options, console).run(); };
-            }};
+    return {
+        .name = "order",
+        .summary = "learn an order of functions that misses least",
+        .examples =
+            "  tlbscope order app.rec --map app.map -o app.order     for lld, by search on an MPC855T\n"
+            "  tlbscope order a.rec b.rec --test c.rec --method all  compare methods, also on a run not "
+            "learnt from\n"
+            "  tlbscope order dd.rec --image vmlinux --map vmlinux.map --format linux -o order.lds.h\n"
+            "                                                        a kernel, for its linker script\n"
+            "  tlbscope order app.rec --format bolt-profile -o app.fdata\n"
+            "                                                        a profile for BOLT without branch "
+            "records\n",
+        .declare = [](CLI::App& app, Console& console) -> Run {
+            auto options = std::make_shared<Options>();
+            app.add_option("recording", options->recordings, "recordings to learn from")
+                ->option_text(fmt::format("REC... (default: {})", kDefaultRecording))
+                ->expected(0, 1 << 20);
+            app.add_option("-o,--output", options->output,
+                           "write the order to this file; - for standard output")
+                ->type_name("ORDER");
+            app.add_option("--format", options->format, "what it is for: " + format_names())
+                ->type_name("NAME")
+                ->capture_default_str();
+            app.add_option("--test", options->tests,
+                           "a recording to try the orders on and not to learn from; repeatable")
+                ->type_name("REC")
+                ->expected(1)
+                ->take_all();
+            app.add_option(
+                   "--method", options->method,
+                   "as-linked, density, first-touch, pettis-hansen, c3-4k, c3, cdsort, temporal, partition, "
+                   "search; all compares them")
+                ->type_name("NAME[,...]")
+                ->capture_default_str();
+            app.add_option("--weight", options->weights,
+                           "how much a recording's misses matter, once for each; by default 1")
+                ->type_name("N")
+                ->expected(1)
+                ->take_all();
+            app.add_option("--machine", options->machine, "a machine by name or file")
+                ->type_name("NAME|FILE")
+                ->capture_default_str();
+            app.add_option("--set", options->changes, "change a fact of the machine; repeatable")
+                ->type_name("KEY=VALUE")
+                ->expected(1)
+                ->take_all();
+            app.add_option("--seed", options->seed,
+                           "of the search's choices; the same seed gives the same order")
+                ->type_name("N")
+                ->capture_default_str();
+            app.add_option("--effort", options->effort, "how long to search; 1 is some 25 s on two cores")
+                ->type_name("N")
+                ->capture_default_str();
+            add_image_options(app, options->image);
+            add_format_options(app, options->print);
+            add_threads_option(app, options->threads);
+            add_progress_option(app, options->progress);
+            return [options, &console] { return OrderRun(*options, console).run(); };
+        }};
 }
 
 }  // namespace tlbscope::cli

@@ -408,8 +408,9 @@ Result<Exit> run(const Options& options, Console& console) {
 #endif
     if (ledgers.front().implied != 0)
         events->notes.push_back(
-            fmt::format("{} faults lay where nothing is known to be mapped, from before the events began: a "
-                        "page each",
+            fmt::format("{} faults lay where no event had mapped anything (an exec's own ranges, or from "
+                        "before the events "
+                        "began): a page each",
                         grouped(ledgers.front().implied)));
     const Report report{options, *events, **format, *cache, *costs, ledgers};
     const std::string text = *options.output == Format::kJson  ? as_json(report)

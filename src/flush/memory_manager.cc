@@ -239,8 +239,8 @@ void MemoryManager::exec(const MemoryEvent& event, std::uint32_t cpu) {
         placed_[event.thread != 0 ? event.thread : event.process] = cpu;
         cpus_seen_ = std::max(cpus_seen_, cpu + 1);
         if (cpu >= running_.size()) running_.resize(cpu + 1);
-        if (old) run(cpu, event.process);
     }
+    if (old) run(cpu, event.process);
     std::vector<MemoryEvent> faults;
     if (found != processes_.end()) faults.swap(found->second.exec_faults);
     Process& process = processes_[event.process];

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "layout/elf_file.h"
@@ -148,6 +149,40 @@ class Loader {
         }
     }
 
+    // GNU ld's and gold's maps do not say alignments, nor gold's the order of its input, but which object
+    // each section is from.
+    void complete_from_objects(const LinkMap& map) {
+        struct Known {
+            std::uint32_t align = 1;
+            std::size_t number = 0;  // among the object's sections
+        };
+        std::map<std::pair<std::string, std::string>, Known> known_sections;  // by object and section
+        std::unordered_map<std::string, std::size_t> ranks;
+        for (const std::string& object : map.objects) ranks.try_emplace(object, ranks.size() + 1);
+        std::set<std::string> files;
+        for (const InputSection& section : map.sections)
+            if (section.align == 0) files.insert(section.object.substr(0, section.object.find('(')));
+        for (const std::string& file : files) {
+            // One that is gone, or is no object, leaves its alignments to be inferred.
+            static_cast<void>(for_each_object(file, [&](const ElfFile& object) {
+                for (std::size_t i = 0; i < object.sections.size(); ++i) {
+                    const ElfSection& section = object.sections[i];
+                    Known& known = known_sections[{object.name, section.name}];
+                    known.align = std::max(known.align, static_cast<std::uint32_t>(std::min<std::uint64_t>(
+                                                            section.align, 1U << 16)));
+                    known.number = i;
+                }
+            }));
+        }
+        for (Piece& piece : image_.pieces) {
+            const auto known = known_sections.find({piece.object, piece.section});
+            if (known == known_sections.end()) continue;
+            if (piece.align == 0 && piece.start % known->second.align == 0) piece.align = known->second.align;
+            if (const auto rank = ranks.find(piece.object); rank != ranks.end())
+                piece.input = std::uint64_t{rank->second} << 32 | known->second.number;
+        }
+    }
+
     // Sections as the linker listed them.
     Result<void> from_map(const LinkMap& map, const std::string& name) {
         std::size_t outside = 0;
@@ -165,7 +200,7 @@ class Loader {
         if (image_.pieces.empty() || outside > image_.pieces.size() / 10)
             return fail(name, fmt::format("this link map is not of {}", image_.path),
                         "give the map that the linker wrote with this very file");
-        // A few sections more than the map knows, at most: .plt and the like.
+        complete_from_objects(map);
         check_symbols_fit(name);
         return {};
     }

@@ -43,6 +43,8 @@ struct Piece {
     std::uint32_t align = 1;
     std::uint32_t output = 0;  // of Image::outputs
     Stays stays = Stays::kMoves;
+    std::uint64_t input =
+        0;  // place among the linker's inputs: object by object, section by section; 0: not known
     bool local = false;  // its best name is local to its object file
 
     [[nodiscard]] std::uint64_t end() const { return start + size; }

@@ -88,6 +88,7 @@ void parse_gnu(std::string_view text, LinkMap& map) {
         const auto start = number(word_of(rest), 16);
         const auto size = number(word_of(rest), 16);
         std::string object = trimmed(rest);
+        if (start && size && !object.empty() && name == ".text") map.objects.push_back(object);
         if (!start || !size || *size == 0 || *start == 0 || object.empty()) continue;
         map.sections.push_back({.section = std::move(name),
                                 .object = std::move(object),

@@ -27,6 +27,8 @@ enum class MapWriter : std::uint8_t { kGnuLd, kGold, kLld, kMold };
 struct LinkMap {
     MapWriter writer = MapWriter::kGnuLd;
     std::vector<InputSection> sections;  // with a size and an address, by address
+    std::vector<std::string>
+        objects;  // in the order in which their .text was linked, empty ones too (GNU ld, gold)
 };
 
 // Linear in the text. An error when it is no link map, or holds no section.

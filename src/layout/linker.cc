@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <unordered_map>
 
 namespace tlbscope::layout {
@@ -83,7 +84,7 @@ Placement as_linked(const Image& image) {
 }
 
 Placer::Placer(const Image& image, const Units& units, Linker linker)
-    : image_(image), units_(units), linker_(linker), listed_(image.pieces.size()) {
+    : image_(image), units_(units), listed_(image.pieces.size()) {
     for (std::uint32_t output = 0; output < image.outputs.size(); ++output) {
         const Output& out = image.outputs[output];
         flows_.push_back(output > 0 && out.start == aligned(image.outputs[output - 1].end, out.align));
@@ -105,6 +106,19 @@ Placer::Placer(const Image& image, const Units& units, Linker linker)
         }
         insert_before_.push_back(linker == Linker::kGold || !found ? end : before);
     }
+    // By itself gold groups sections as GNU ld does; given an order it leaves the others as they are read.
+    sequence_.resize(image.pieces.size());
+    std::iota(sequence_.begin(), sequence_.end(), 0U);
+    if (linker != Linker::kGold) return;
+    // A piece whose place among the inputs is not known goes with the one before it.
+    std::vector<std::uint64_t> input(image.pieces.size());
+    for (std::uint32_t i = 0; i < input.size(); ++i) {
+        const bool follows = i > 0 && image.pieces[i - 1].output == image.pieces[i].output;
+        input[i] = image.pieces[i].input != 0 ? image.pieces[i].input : follows ? input[i - 1] : 0;
+    }
+    std::stable_sort(sequence_.begin(), sequence_.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return std::pair(image.pieces[a].output, input[a]) < std::pair(image.pieces[b].output, input[b]);
+    });
 }
 
 void Placer::place(std::span<const std::uint32_t> order, Placement& placement) {
@@ -133,19 +147,20 @@ void Placer::place(std::span<const std::uint32_t> order, Placement& placement) {
         bool ordered = false;
         std::uint32_t last = ~std::uint32_t{0};
         for (; next < image_.pieces.size() && image_.pieces[next].output == output; ++next) {
+            const std::uint32_t piece = order.empty() ? next : sequence_[next];
             if (!ordered && next == insert_before_[output]) {
                 put_order();
                 ordered = true;
                 last = ~std::uint32_t{0};
             }
-            if (listed_[next] != 0) continue;
-            if (last != ~std::uint32_t{0} && last + 1 == next) {
-                const std::uint64_t gap = image_.pieces[next].start - image_.pieces[last].end();
-                if (gap >= image_.pieces[next].align)
-                    at += gap / image_.pieces[next].align * image_.pieces[next].align;
+            if (listed_[piece] != 0) continue;
+            if (last != ~std::uint32_t{0} && last + 1 == piece) {
+                const std::uint64_t gap = image_.pieces[piece].start - image_.pieces[last].end();
+                if (gap >= image_.pieces[piece].align)
+                    at += gap / image_.pieces[piece].align * image_.pieces[piece].align;
             }
-            put(next);
-            last = next;
+            put(piece);
+            last = piece;
         }
         if (!ordered) put_order();
         before_end = at;

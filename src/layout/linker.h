@@ -72,11 +72,11 @@ class Placer {
   private:
     const Image& image_;
     const Units& units_;
-    Linker linker_;
     std::vector<std::uint32_t>
-        insert_before_;         // by output: the piece that the order goes before; its end else
-    std::vector<bool> flows_;   // by output: it begins right behind the one before
-    std::vector<char> listed_;  // scratch, by piece
+        insert_before_;                    // by output: the piece that the order goes before; its end else
+    std::vector<bool> flows_;              // by output: it begins right behind the one before
+    std::vector<std::uint32_t> sequence_;  // in which pieces that are not listed follow each other
+    std::vector<char> listed_;             // scratch, by piece
 };
 
 }  // namespace tlbscope::layout

@@ -124,13 +124,19 @@ Result<Ordering> make_ordering(const Image& image, const Units& units, Linker li
     if (ordering.touched_pieces == 0)
         return fail(image.path, "nothing of it ran in the recordings to learn from",
                     "record a run of this file, or name another with --image");
-    if (ordering.movable_pieces == 0) {
+    // A few pieces of a library that was built with function sections do not make an order worth writing.
+    const std::uint64_t not_split = ordering.stayed[static_cast<std::size_t>(Stays::kNotSplit)].touched_bytes;
+    if (ordering.movable_pieces == 0 || ordering.movable_bytes * 10 < not_split) {
         if (linker == Linker::kMold)
             return fail(image.path,
                         "mold moves whole object files, and what ran comes from no file of its own",
                         "give the link map with --map, and link objects rather than archives");
         return fail(
-            image.path, "nothing that ran has a section of its own, so a linker cannot move it",
+            image.path,
+            fmt::format(
+                "only {} of the {} bytes that ran lie in sections of their own, so a linker can move next "
+                "to nothing",
+                ordering.movable_bytes, ordering.touched_bytes),
             "build with -ffunction-sections and link again; or without building again, if it was linked with "
             "-Wl,--emit-relocs, let BOLT move its functions: --format bolt");
     }

@@ -514,6 +514,13 @@ bool Mmu::pinned(const addrspace::MappingRule& rule, std::uint32_t array, std::u
     return pins_.back().life == PinState::Life::kAlive;
 }
 
+// Pins are put in place at boot: whatever kills one finds it there, touched or not.
+void Mmu::place_pins(std::uint64_t touched_key, SpaceId recorded) {
+    std::uint64_t key = 0;
+    if (!same_keys_)
+        for (const Kind kind : kKinds) (void)stop(kind, touched_key, 0, recorded, key);
+}
+
 void Mmu::check_pins(const std::string& event, std::uint64_t execution) {
     for (PinState& pin : pins_) {
         if (pin.life != PinState::Life::kAlive || tlbs_[pin.array]->holds(pin.key)) continue;
@@ -567,6 +574,7 @@ void Mmu::remove(const std::function<bool(std::uint64_t, bool)>& doomed, std::op
 void Mmu::apply(const TlbEvent& event, std::uint64_t touched_key, SpaceId recorded) {
     const machine::InvalidationRules& rules = plan_->machine.invalidation;
     const std::uint16_t tag = machine::tag_of(touched_key);
+    if (event.what != TlbEvent::What::kInvalidateAll) place_pins(touched_key, recorded);
     switch (event.what) {
         case TlbEvent::What::kInvalidatePage:
             remove([&](std::uint64_t key, bool reserved) {

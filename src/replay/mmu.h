@@ -145,6 +145,7 @@ class Mmu {
     std::optional<machine::Routes::Stop> stop(Kind kind, std::uint64_t touched_key, std::uint32_t level,
                                               SpaceId recorded, std::uint64_t& key);
     bool pinned(const addrspace::MappingRule& rule, std::uint32_t array, std::uint64_t key);
+    void place_pins(std::uint64_t touched_key, SpaceId recorded);
     void check_pins(const std::string& event, std::uint64_t execution);
     [[nodiscard]] bool overlaps(std::uint64_t key, VirtAddr start, PageShift size) const;
     [[nodiscard]] std::vector<const machine::Tlb*> tlbs() const;

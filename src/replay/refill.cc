@@ -171,6 +171,7 @@ std::optional<VirtAddr> Refill::virtual_entry(const Touch& touch, PageShift page
     if (handler_->path(touch.kind, side, page > plan_->mapping.base(), region).tables !=
         machine::TableLoads::kLast)
         return {};
+    if (!format_->canonical(address_of(touch).value())) return {};
     const std::uint64_t number = address_of(touch).value() >> format_->base_page().value();
     return VirtAddr(*handler_->virtual_table + number * format_->levels.back().entry_bytes);
 }

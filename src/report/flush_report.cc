@@ -336,15 +336,15 @@ std::string as_text(const FlushReport& report) {
         cost_table(report) + kind_table(report) + observed_tables(report) + executed_table(report);
     if (report.by_reason) text += reason_tables(report);
     if (report.crossover) text += crossover_text(report);
-    text +=
-        fmt::format("\ninput     {} ({}): {} events, {} spaces, {} CPUs, {} copies on write, pages of {}\n",
-                    report.input, report.format, grouped(report.events), grouped(report.spaces), report.cpus,
-                    grouped(report.copies), size_name(report.page_bytes));
+    text += fmt::format(
+        "\ninput        {} ({}): {} events, {} spaces, {} CPUs, {} copies on write, pages of {}\n",
+        report.input, report.format, grouped(report.events), grouped(report.spaces), report.cpus,
+        grouped(report.copies), size_name(report.page_bytes));
     std::vector<std::string> shown;
     for (const FlushRow& row : report.rows) {
         if (std::find(shown.begin(), shown.end(), row.machine) != shown.end()) continue;
         shown.push_back(row.machine);
-        text += wrapped(row.costs.source, "          ", 100, fmt::format("{:<9} ", row.machine));
+        text += wrapped(row.costs.source, "             ", 100, fmt::format("{:<12} ", row.machine));
     }
     if (!report.notes.empty()) text += "\nnotes\n";
     for (const std::string& note : report.notes) text += wrapped(note, "    ", 100, "  - ");

@@ -121,7 +121,7 @@ TEST(Ftrace, TraceCmdReport) {
 
 TEST(PerfScript, PrefixesOfAllKinds) {
     const Collected all = read(
-        " t 11313/11320   637.071454:          1 page-faults:           4a6270 [unknown] (/tmp/t) "
+        " t 11313/11320   637.071454:          1 page-faults:           4a6270 [unknown] (/bin/t) "
         "ffffffff81752b6a elf_load+0x28a ([kernel.kallsyms])\n"
         "\tffffffff81752b6a elf_load+0x28a ([kernel.kallsyms])\n"
         "\n"
@@ -136,7 +136,7 @@ TEST(PerfScript, PrefixesOfAllKinds) {
         "prs=0x1, r=0x1\n"
         " t 11332 638.247201: PERF_RECORD_MMAP2 11332/11332: [0x400000(0x1000) @ 0 fe:00 10953042 "
         "3099821906]: "
-        "r--p /tmp/t\n");
+        "r--p /bin/t\n");
     EXPECT_EQ(all.summary.format, "perf script");
     ASSERT_EQ(all.events.size(), 3U);
     EXPECT_EQ(all.events[0].process, 11313U);

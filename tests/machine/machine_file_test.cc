@@ -122,10 +122,11 @@ TEST(MachineFile, AMisspeltKeyIsNamedWithTheRightOne) {
     EXPECT_EQ(complaint(section),
               "m.toml:" + position_of(section, "dta]") + ": unknown key tlb.dta; did you mean tlb.data?");
     const std::string top = edited("address_bits", "width");
-    EXPECT_EQ(complaint(top),
-              "m.toml:" + position_of(top, "width") +
-                  ": unknown key width; known keys are name, title, source, address_bits, clock, "
-                  "pages, asid, tlb, refill, mapping, invalidation, walk, data_cache, instruction_cache");
+    EXPECT_EQ(
+        complaint(top),
+        "m.toml:" + position_of(top, "width") +
+            ": unknown key width; known keys are name, title, source, address_bits, clock, "
+            "pages, asid, tlb, refill, mapping, invalidation, walk, data_cache, instruction_cache, flush");
 }
 
 TEST(MachineFile, AWrongTypeIsNamed) {

@@ -1,11 +1,11 @@
-/* What `hdparm -T` does: reads the same 2 MB again and again, so that they come from the page cache, and after each
- * read writes to every sector of the buffer.
+/* What `hdparm -T` does: reads the same 2 MB again and again, so that they come from the page cache, and
+ * after each read writes to every sector of the buffer.
  *
  *     cached-read FILE ROUNDS
  *
- * FILE is written first. Between marks 1 and 2 each round is one lseek, one read of 2 MB and 4,096 accesses, 512
- * bytes apart: with 4K pages the buffer has 512 of them, as it starts at one, and a
- * round goes through these twice, once in the kernel's copy and once in the loop. */
+ * FILE is written first. Between marks 1 and 2 each round is one lseek, one read of 2 MB and 4,096 accesses,
+ * 512 bytes apart: with 4K pages the buffer has 512 of them, as it starts at one, and a round goes through
+ * these twice, once in the kernel's copy and once in the loop. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -60,8 +60,8 @@ constexpr std::uint64_t kA = 0x400000, kB = 0x401000, kC = 0x600000;
 
 TEST(Walks, LoadEveryLevelThroughTheCache) {
     const Ledger ledger = run(accesses({kA, kB, kC, kA}), x86({}));
-    // A: four tables that nobody loaded. B: the same four entries' lines. C: a new lowest table; its upper entry
-    // lies in A's line. A again: all there.
+    // A: four tables that nobody loaded. B: the same four entries' lines. C: a new lowest table; its upper
+    // entry lies in A's line. A again: all there.
     EXPECT_EQ(ledger.refill[1], Cycles(10 + 400 + 10 + 16 + 10 + 112 + 10 + 16));
     ASSERT_EQ(ledger.refill_paths.size(), 1u);
     // The fetch of the kernel's page walked once as well, four new tables of its own.
@@ -73,8 +73,8 @@ TEST(Walks, LoadEveryLevelThroughTheCache) {
 
 TEST(Walks, RememberedUpperEntriesNeedNoLoad) {
     const Ledger ledger = run(accesses({kA, kB, kC, kA}), x86({{.level = "pmd", .entries = 2}}));
-    // The kernel's page takes a walk-cache entry first; A's and C's then share the two with it, A's is used last
-    // but one. B: one load, A's line. C: all four levels. A again: one load.
+    // The kernel's page takes a walk-cache entry first; A's and C's then share the two with it, A's is used
+    // last but one. B: one load, A's line. C: all four levels. A again: one load.
     EXPECT_EQ(ledger.refill[1], Cycles(410 + 14 + 122 + 14));
     const Ledger small = run(accesses({kA, kC, kA}), x86({{.level = "pmd", .entries = 1}}));
     EXPECT_EQ(small.refill[1], Cycles(410 + 122 + 26));
@@ -103,8 +103,8 @@ TEST(Walks, TheProgramPushesLinesOut) {
     Machine machine = one_entry();
     machine.walk = Machine::Walk{.format = "x86-64", .caches = {}, .cycles = Cycles(0)};
     // One line in all.
-    machine.data_cache = machine::CacheDescription{
-        .bytes = 64, .line = 64, .ways = 1, .hit = Cycles(4), .miss = Cycles(100)};
+    machine.data_cache =
+        machine::CacheDescription{.bytes = 64, .line = 64, .ways = 1, .hit = Cycles(4), .miss = Cycles(100)};
     EXPECT_EQ(run(accesses({kA, kB}), machine).refill[1], Cycles(800));
     machine.data_cache->bytes = 64 * 8;
     machine.data_cache->ways = 8;
@@ -120,23 +120,25 @@ TEST(Walks, TheProgramPushesLinesOut) {
 machine::Handler handler(const std::string& paths, const std::string& more = "") {
     const auto made = machine::parse_handler(
         "name = \"h\"\ntitle = \"h\"\nsource = \"made for this test\"\nformat = \"sparc64\"\nentry = 10\n"
-        "exit = 5\n" + more + paths, "h.toml");
+        "exit = 5\n" +
+            more + paths,
+        "h.toml");
     EXPECT_TRUE(made) << made.error().message();
     return made.value_or(machine::Handler{});
 }
 
 TEST(Handlers, APathCostsItsInstructionsItsLoadsAndItsLines) {
     Machine machine = one_entry();
-    machine.instruction_cache = machine::CacheDescription{
-        .bytes = 1024, .line = 16, .ways = 1, .hit = Cycles(0), .miss = Cycles(7)};
+    machine.instruction_cache =
+        machine::CacheDescription{.bytes = 1024, .line = 16, .ways = 1, .hit = Cycles(0), .miss = Cycles(7)};
     machine.refill.handler = handler(
         "[[path]]\nname = \"kernel\"\nside = \"kernel\"\ninstructions = 3\ntables = \"none\"\n"
         "[[path]]\nname = \"user\"\ninstructions = 20\ntables = \"all\"\nloads = 1\nstores = 1\nlines = 2\n"
         "address = \"0x100\"\n");
     const Ledger ledger = run(accesses({kA, kA + 0x2000}), machine);
     EXPECT_EQ(ledger.refill[0], Cycles(10 + 5 + 3));
-    // First: three tables, the save area's line once missed and once hit, two lines of code. Then the neighbour:
-    // the same lines.
+    // First: three tables, the save area's line once missed and once hit, two lines of code. Then the
+    // neighbour: the same lines.
     EXPECT_EQ(ledger.refill[1], Cycles((15 + 20 + 300 + 100 + 4 + 14) + (15 + 20 + 12 + 4 + 4)));
     ASSERT_EQ(ledger.refill_paths.size(), 2u);
     EXPECT_EQ(ledger.refill_paths[1].times, 2u);
@@ -153,8 +155,8 @@ TEST(Handlers, ALoadThroughVirtualMemoryTakesAnEntry) {
         "[[path]]\nname = \"page\"\ninstructions = 9\ntables = \"last\"\n",
         "virtual_table = \"0xfffffffe00000000\"\n");
     const Ledger ledger = run(accesses({kA, kA + 0x2000, kA}), machine);
-    // Two entries, FIFO: A's table page and A fill them; the neighbour finds the table page and replaces it; A
-    // still hits.
+    // Two entries, FIFO: A's table page and A fill them; the neighbour finds the table page and replaces it;
+    // A still hits.
     EXPECT_EQ(ledger.misses.of(Kind::kData), 2u);
     const LevelCounts& data = ledger.levels[1];
     EXPECT_EQ(data.nested, 2u);
@@ -175,15 +177,19 @@ TEST(Handlers, BadFilesAreRefusedWithLineAndRemedy) {
     EXPECT_EQ(complaint(head), "h.toml:1:1: the handler has no path; add one: [[path]]");
     EXPECT_EQ(complaint(head + "[[path]]\nname = \"p\"\ninstructons = 3\ntables = \"none\"\n"),
               "h.toml:9:1: unknown key path[1].instructons; did you mean path[1].instructions?");
-    EXPECT_EQ(complaint(head + path + "side = \"kernel\"\n"),
-              "h.toml:7:1: no path takes every miss that the others do not; leave kind, side, large and region out "
-              "of the last one");
+    EXPECT_EQ(
+        complaint(head + path + "side = \"kernel\"\n"),
+        "h.toml:7:1: no path takes every miss that the others do not; leave kind, side, large and region out "
+        "of the last one");
     EXPECT_EQ(complaint(head + "virtual_table = \"0x100\"\n" + path),
-              "h.toml:8:1: a handler with a virtual table has no path for when its load misses; add one with nested "
+              "h.toml:8:1: a handler with a virtual table has no path for when its load misses; add one with "
+              "nested "
               "= true");
-    EXPECT_EQ(complaint("name = \"h\"\ntitle = \"h\"\nsource = \"s\"\nformat = \"sparc\"\nentry = 1\nexit = 1\n" + path)
-                  .substr(0, 11),
-              "h.toml:4:10");
+    EXPECT_EQ(
+        complaint("name = \"h\"\ntitle = \"h\"\nsource = \"s\"\nformat = \"sparc\"\nentry = 1\nexit = 1\n" +
+                  path)
+            .substr(0, 11),
+        "h.toml:4:10");
 }
 
 TEST(Handlers, AllThatComeWithTlbscopeLoad) {
@@ -201,7 +207,8 @@ TEST(Handlers, AllThatComeWithTlbscopeLoad) {
 TEST(Cache, EqualsAListOfLinesOnRandomAddresses) {
     machine::Random random(reference::seed());
     for (int repeat = 0; repeat < 200; ++repeat) {
-        machine::CacheDescription description{.bytes = 0, .line = 16u << random.below(3), .ways = 1 + random.below(5)};
+        machine::CacheDescription description{
+            .bytes = 0, .line = 16u << random.below(3), .ways = 1 + random.below(5)};
         const std::uint32_t sets = 1u << random.below(4);
         description.bytes = description.line * description.ways * sets;
         machine::Cache cache(description);

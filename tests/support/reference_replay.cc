@@ -161,6 +161,9 @@ void Replay::happen(Cpu& cpu, const replay::TlbEvent& event) {
     const machine::InvalidationRules& rules = machine_.invalidation;
     const std::uint64_t address = event.address.value();
     const Translation at = entry(cpu, address, smallest_, false);
+    // Pins are there from the start.
+    if (event.what != replay::TlbEvent::What::kInvalidateAll)
+        for (const Kind kind : replay::kKinds) pin_of(cpu, kind, address);
     if (event.what == replay::TlbEvent::What::kInvalidatePage) {
         remove(cpu, [&](const Translation& other, bool reserved) {
             const bool same = other.kernel == at.kernel && other.space == at.space;
@@ -233,6 +236,20 @@ void Replay::reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, st
         touch(cpu, kind, mode, first_page + further, instruction);
 }
 
+// The pin of the page at `address`, put into the array now if it is not there yet; none when it has no pin.
+Replay::Array::Pin* Replay::pin_of(Cpu& cpu, Kind kind, std::uint64_t address) {
+    const VirtAddr unit(address >> smallest_ << smallest_);
+    const auto page = mapping_.at(SpaceId(0), unit, metadata_.side(address), {}, true);
+    if (page.pin == nullptr) return nullptr;
+    const auto [array, shift] = place(kind, 1, page.size.value());
+    Array& owner = cpu.arrays[static_cast<std::size_t>(array)];
+    const Translation wanted = entry(cpu, address, shift, false);
+    for (auto& known : owner.pins)
+        if (known.translation == wanted) return &known;
+    const bool taken = owner.tlb->pin(wanted);
+    return &owner.pins.emplace_back(Array::Pin{.translation = wanted, .alive = taken, .refused = !taken});
+}
+
 void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t instruction) {
     const Side side = metadata_.side(address);
     const auto k = static_cast<std::size_t>(kind);
@@ -242,20 +259,8 @@ void Replay::touch(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::u
     ++lookups.at(kind, mode, side);
 
     auto page = mapping_.at(SpaceId(0), unit, side, {}, true);
-    if (page.pin != nullptr) {
-        const auto [array, shift] = place(kind, 1, page.size.value());
-        Array& owner = cpu.arrays[static_cast<std::size_t>(array)];
-        const Translation wanted = entry(cpu, address, shift, false);
-        Array::Pin* pin = nullptr;
-        for (auto& known : owner.pins)
-            if (known.translation == wanted) pin = &known;
-        if (pin == nullptr) {
-            const bool taken = owner.tlb->pin(wanted);
-            pin = &owner.pins.emplace_back(
-                Array::Pin{.translation = wanted, .alive = taken, .refused = !taken});
-        }
-        if (!pin->alive) page = mapping_.at(SpaceId(0), unit, side, {}, false);
-    }
+    if (const Array::Pin* pin = pin_of(cpu, kind, address); pin != nullptr && !pin->alive)
+        page = mapping_.at(SpaceId(0), unit, side, {}, false);
 
     // Ask level after level.
     struct Asked {

@@ -88,6 +88,7 @@ class Replay {
     void happen(Cpu& cpu, const replay::TlbEvent& event);
     void remove(Cpu& cpu, const std::function<bool(const Translation&, bool)>& doomed);
     void check_pins(Cpu& cpu);
+    Array::Pin* pin_of(Cpu& cpu, Kind kind, std::uint64_t address);
     void execute(Cpu& cpu, const recording::Batch& batch, std::size_t ordinal, std::size_t& address);
     void reference(Cpu& cpu, Kind kind, Mode mode, std::uint64_t address, std::uint64_t bytes,
                    std::uint64_t instruction);

@@ -1,6 +1,6 @@
 // The text of `perf script`:
 //
-//     t 11313/11313   637.071454:          1 page-faults:           4a6270 [unknown] (/tmp/t)
+//     t 11313/11313   637.071454:          1 page-faults:           4a6270 [unknown] (/bin/t)
 //     ffffffff81752b6a elf_load+0x28a ([kernel.kallsyms]) swapper     0 [000]   671.413370: tlb:tlb_flush:
 //     pages:0 reason:flush on task switch (0) t 11620 [000]   671.413651: exceptions:page_fault_kernel:
 //     address=0x4a6270 ip=elf_load error_code=0x2
