@@ -17,6 +17,12 @@ endfunction()
 add_library(tlbscope_flags INTERFACE)
 target_compile_options(tlbscope_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   -Wno-missing-field-initializers)
+# What runs once per command (option parsing, reports) or once per test is compiled for a quick build where
+# TLBSCOPE_QUICK says so: GCC takes 5 s instead of 8 for a file that includes CLI11. The stages below stay as released.
+add_library(tlbscope_quick INTERFACE)
+if(TLBSCOPE_QUICK)
+  target_compile_options(tlbscope_quick INTERFACE -Og)
+endif()
 if(TLBSCOPE_SANITIZE)
   add_compile_options(-fsanitize=${TLBSCOPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TLBSCOPE_SANITIZE})
