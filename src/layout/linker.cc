@@ -37,6 +37,12 @@ bool goes_first(const std::string& section) {
     return section.starts_with(".text.") && section.ends_with("_unlikely");
 }
 
+// What TEXT_TEXT of a kernel's linker script takes: .text of assembly as well, but not .head.text and the
+// like before it.
+bool of_text_text(const Piece& piece) {
+    return piece.stays != Stays::kOwnPlace && piece.stays != Stays::kMadeByLinker;
+}
+
 std::uint64_t aligned(std::uint64_t address, std::uint64_t align) {
     return (address + align - 1) / align * align;
 }
@@ -97,7 +103,7 @@ Placer::Placer(const Image& image, const Units& units, Linker linker)
             end = i + 1;
             if (found) continue;
             const bool here = linker == Linker::kSorted  ? !goes_first(piece.section)
-                              : linker == Linker::kLinux ? piece.stays == Stays::kMoves
+                              : linker == Linker::kLinux ? of_text_text(piece)
                                                          : true;
             if (here) {
                 before = i;

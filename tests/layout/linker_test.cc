@@ -29,9 +29,13 @@ TEST(Placer, PutsListedOnesWhereEachLinkerDoes) {
               (Placement{kImageStart + 224, kImageStart + 112, kImageStart + 336, kImageStart}));
     EXPECT_EQ(Placer(image, units, Linker::kGold).placed(order),
               (Placement{kImageStart, kImageStart + 336, kImageStart + 112, kImageStart + 224}));
-    // A kernel's head stays before the order.
+    // A kernel's head stays before the order; assembly that TEXT_TEXT takes comes behind it.
+    image.pieces[0].stays = Stays::kOwnPlace;
     EXPECT_EQ(Placer(image, units, Linker::kLinux).placed(order),
               (Placement{kImageStart, kImageStart + 224, kImageStart + 336, kImageStart + 112}));
+    image.pieces[0].stays = Stays::kNotSplit;
+    EXPECT_EQ(Placer(image, units, Linker::kLinux).placed(order),
+              (Placement{kImageStart + 224, kImageStart + 112, kImageStart + 336, kImageStart}));
     image.pieces[0].section = ".text.unlikely.f0";
     EXPECT_EQ(Placer(image, units, Linker::kSorted).placed(order),
               (Placement{kImageStart, kImageStart + 224, kImageStart + 336, kImageStart + 112}));
