@@ -12,7 +12,7 @@ namespace {
 template <class Visit>
 void walk(const Trace& trace, std::span<const std::uint32_t> elements, Visit& visit) {
     for (const std::uint32_t element : elements) {
-        if (element < kSwitch) {
+        if (element < kChange) {
             visit(element);
         } else if ((element & kLoop) != 0) {
             const Loop& loop = trace.loops[element & ~kLoop];

@@ -19,13 +19,15 @@ constexpr std::uint64_t kOtherSize = std::uint64_t{1} << 51;
 Evaluator::Evaluator(const Trace& trace, const machine::Machine& machine)
     : trace_(trace),
       geometry_(machine.tlb(trace.kind).geometry),
+      rules_(machine.invalidation),
       targets_(trace.visits.size()),
       keys_(kBuffer),
       of_(kBuffer),
       missed_(kBuffer) {}
 
+bool Evaluator::mixed() const { return trace_.shift != trace_.image_shift; }
+
 void Evaluator::place(std::span<const std::uint64_t> starts) {
-    const bool mixed = trace_.shift != trace_.image_shift;
     for (std::size_t i = 0; i < targets_.size(); ++i) {
         const Visit& visit = trace_.visits[i];
         Target& target = targets_[i];
@@ -38,7 +40,7 @@ void Evaluator::place(std::span<const std::uint64_t> starts) {
         const std::uint64_t base = starts[visit.piece] + trace_.biases[visit.bias];
         const std::uint64_t first = (base + visit.first) >> trace_.image_shift.value();
         const std::uint64_t last = (base + visit.end - 1) >> trace_.image_shift.value();
-        target.key = mixed ? first | kOtherSize : first;
+        target.key = mixed() ? first | kOtherSize : first;
         target.pages = static_cast<std::uint32_t>(last - first + 1);
     }
 }
@@ -63,7 +65,7 @@ void Evaluator::look_up() {
 
 void Evaluator::replay(std::span<const std::uint32_t> elements) {
     for (const std::uint32_t element : elements) {
-        if (element < kSwitch) [[likely]] {
+        if (element < kChange) [[likely]] {
             const Target& target = targets_[element];
             std::uint64_t key = target.key | (tag_ & target.user);
             for (std::uint32_t page = 0;;) {
@@ -88,16 +90,43 @@ void Evaluator::replay(std::span<const std::uint32_t> elements) {
             }
         } else {
             look_up();
-            const addrspace::Asids::Switch& to = trace_.switches[element & kNumber];
-            tag_ = std::uint64_t{to.tag} << machine::kTagShift;
-            if (!to.drop && !to.flush) continue;
-            last_ = machine::kNoKey;
-            if (to.flush)
-                tlb_->flush_all();
-            else
-                tlb_->drop_tag(to.tag);
+            apply(trace_.changes[element & kNumber]);
         }
     }
+}
+
+// As replay::Mmu does it for a machine of one page size.
+void Evaluator::apply(const Change& change) {
+    switch (change.what) {
+        case Change::What::kSwitch:
+            tag_ = std::uint64_t{change.to.tag} << machine::kTagShift;
+            if (!change.to.drop && !change.to.flush) return;
+            if (change.to.flush)
+                tlb_->flush_all();
+            else
+                tlb_->drop_tag(change.to.tag);
+            break;
+        case Change::What::kRemovePage: {
+            const std::uint64_t page = machine::page_of(change.address >> trace_.shift.value());
+            const std::uint64_t of_image = change.address >> trace_.image_shift.value() | kOtherSize;
+            const std::uint16_t tag = change.user ? machine::tag_of(tag_) : addrspace::kGlobalTag;
+            tlb_->drop_if([&](std::uint64_t key, bool reserved) {
+                const std::uint64_t entry = machine::page_of(key);
+                return (rules_.page_kills_reserved || !reserved) &&
+                       (rules_.page_matches_any_asid || machine::tag_of(key) == tag) &&
+                       (entry == page || (mixed() && entry == of_image));
+            });
+            break;
+        }
+        case Change::What::kRemoveAll:
+            tlb_->drop_if([&](std::uint64_t key, bool reserved) {
+                return (!rules_.all_spares_reserved || !reserved) &&
+                       (!rules_.all_spares_global || machine::tag_of(key) != addrspace::kGlobalTag);
+            });
+            if (rules_.all_clears_index && !rules_.all_spares_global) tlb_->flush_all();
+            break;
+    }
+    last_ = machine::kNoKey;
 }
 
 Misses Evaluator::misses(std::span<const std::uint64_t> starts) {

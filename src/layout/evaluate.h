@@ -56,12 +56,15 @@ class Evaluator {
         std::uint32_t pages = 1;
     };
 
+    [[nodiscard]] bool mixed() const;  // pages of the image are of another size
     void place(std::span<const std::uint64_t> starts);
     void replay(std::span<const std::uint32_t> elements);
     void look_up();
+    void apply(const Change& change);
 
     const Trace& trace_;
     machine::TlbGeometry geometry_;
+    machine::InvalidationRules rules_;
     std::vector<Target> targets_;  // by visit
     std::unique_ptr<machine::Tlb> tlb_;
     std::uint64_t tag_ = 0;

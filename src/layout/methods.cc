@@ -190,7 +190,7 @@ Graph graph_of(const Image& image, const Units& units, std::span<const Trace* co
         // A loop's passes are alike: two tell the relations, whatever their number.
         const auto walk = [&](auto& self, std::span<const std::uint32_t> elements) -> void {
             for (const std::uint32_t element : elements) {
-                if (element < kSwitch) {
+                if (element < kChange) {
                     visit(element);
                 } else if ((element & kLoop) != 0) {
                     const Loop& loop = trace.loops[element & ~kLoop];

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "replay/engine.h"
 #include "replay/pipeline.h"
 
 namespace tlbscope::layout {
@@ -90,10 +91,14 @@ class Builder {
             return {};
         };
         for (const recording::Event& event : batch.events) {
-            if (event.type != EventType::kSwitchSpace) continue;
+            const auto removal = replay::removal_of(event);
+            if (event.type != EventType::kSwitchSpace && !removal) continue;
             const std::uint32_t end = std::clamp(static_cast<std::uint32_t>(event.position), at, blocks);
             if (auto done = run(end); !done) return done;
-            switch_space(cpu, SpaceId(static_cast<std::uint32_t>(event.a)));
+            if (removal)
+                remove(cpu, *removal);
+            else
+                switch_space(cpu, SpaceId(static_cast<std::uint32_t>(event.a)));
         }
         return run(blocks);
     }
@@ -151,8 +156,24 @@ class Builder {
             if (known == trace_.biases.end()) trace_.biases.push_back(*cpu.bias);
         }
         const addrspace::Asids::Switch to = cpu.asids.switch_to(spaces_.same_as(recorded));
-        cpu.trace.elements.push_back(kSwitch | static_cast<std::uint32_t>(trace_.switches.size()));
-        trace_.switches.push_back(to);
+        change(cpu, {.what = Change::What::kSwitch, .to = to, .address = 0, .user = false});
+    }
+
+    void remove(Cpu& cpu, const replay::TlbEvent& removal) {
+        ensure_space(cpu);
+        close(cpu);
+        const std::uint64_t address = removal.address.value();
+        change(cpu,
+               {.what = removal.what == replay::TlbEvent::What::kInvalidateAll ? Change::What::kRemoveAll
+                                                                               : Change::What::kRemovePage,
+                .to = {},
+                .address = address,
+                .user = address < kernel_base_});
+    }
+
+    void change(Cpu& cpu, const Change& change) {
+        cpu.trace.elements.push_back(kChange | static_cast<std::uint32_t>(trace_.changes.size()));
+        trace_.changes.push_back(change);
     }
 
     // The piece that an address of the running space lies in, and the byte within.
@@ -346,10 +367,10 @@ bool find_one_level(Trace& trace, std::vector<std::uint32_t>& elements) {
             const std::size_t further = i + period < elements.size() ? next[i + period] : 0;
             period = further == 0 ? 0 : period + further;
         }
-        bool switches = false;
-        for (std::size_t k = 0; k < best_length && !switches; ++k)
-            switches = (elements[i + k] & kLoop) == 0 && (elements[i + k] & kSwitch) != 0;
-        if (best_passes == 0 || switches) {
+        bool changes = false;
+        for (std::size_t k = 0; k < best_length && !changes; ++k)
+            changes = (elements[i + k] & kLoop) == 0 && (elements[i + k] & kChange) != 0;
+        if (best_passes == 0 || changes) {
             result.push_back(elements[i++]);
             continue;
         }

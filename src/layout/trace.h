@@ -49,10 +49,19 @@ struct Visit {
     }
 };
 
-// An element is a visit's number, or with kLoop a loop's, or with kSwitch a switch's.
+// What happens to the array between visits: the CPU goes to another space, or the guest removes entries.
+struct Change {
+    enum class What : std::uint8_t { kSwitch, kRemovePage, kRemoveAll };
+    What what = What::kSwitch;
+    addrspace::Asids::Switch to;  // kSwitch
+    std::uint64_t address = 0;    // kRemovePage
+    bool user = false;            // the side of that address
+};
+
+// An element is a visit's number, or with kLoop a loop's, or with kChange a change's.
 inline constexpr std::uint32_t kLoop = std::uint32_t{1} << 31;
-inline constexpr std::uint32_t kSwitch = std::uint32_t{1} << 30;
-inline constexpr std::uint32_t kNumber = kSwitch - 1;
+inline constexpr std::uint32_t kChange = std::uint32_t{1} << 30;
+inline constexpr std::uint32_t kNumber = kChange - 1;
 
 struct Loop {
     std::uint32_t first = 0;  // into Trace::bodies
@@ -90,7 +99,7 @@ struct Trace {
     std::vector<Visit> visits;
     std::vector<Loop> loops;
     std::vector<std::uint32_t> bodies;
-    std::vector<addrspace::Asids::Switch> switches;
+    std::vector<Change> changes;
     std::vector<CpuTrace> cpus;
     std::vector<std::uint64_t> biases;  // address in memory - address in the image, as spaces had them
     std::vector<PieceUse> uses;         // by piece

@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-// What a recorded invalidation does, where its operand is known.
-std::optional<TlbEvent> tlb_event(const recording::Event& event) {
+}  // namespace
+
+std::optional<TlbEvent> removal_of(const recording::Event& event) {
     if (event.type != recording::EventType::kInvalidate) return std::nullopt;
     switch (static_cast<recording::Invalidation>(event.a)) {
         case recording::Invalidation::kTlbia:
@@ -31,8 +32,6 @@ std::optional<TlbEvent> tlb_event(const recording::Event& event) {
     }
     return std::nullopt;
 }
-
-}  // namespace
 
 Engine::Engine(const recording::Dictionary& dictionary, const recording::Metadata& metadata,
                std::vector<Plan> plans, std::vector<Observer*> observers)
@@ -107,7 +106,7 @@ void Engine::happen(Cpu& cpu, const recording::Event& event) {
         switch_space(cpu, SpaceId(static_cast<std::uint32_t>(event.a)), executions_ + event.position);
         return;
     }
-    auto known = tlb_event(event);
+    auto known = removal_of(event);
     if (!known) return;
     ensure_space(cpu);
     known->execution = executions_ + event.position;
@@ -149,7 +148,7 @@ Result<void> Engine::consume(const recording::Batch& batch) {
     while (true) {
         // Up to the next removal of entries everything keeps its key.
         for (; event != batch.events.end(); ++event) {
-            if (event->type == recording::EventType::kSwitchSpace || tlb_event(*event)) break;
+            if (event->type == recording::EventType::kSwitchSpace || removal_of(*event)) break;
             invalidations_ += event->type == recording::EventType::kInvalidate ? 1 : 0;
             gaps_ += event->type == recording::EventType::kUnrecorded ? 1 : 0;
         }

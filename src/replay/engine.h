@@ -32,6 +32,9 @@ namespace tlbscope::replay {
     return std::uint64_t{cpu.value()} * 2 + array;
 }
 
+// What a recorded invalidation removes; nothing where its operand is not known or it is of another kind.
+[[nodiscard]] std::optional<TlbEvent> removal_of(const recording::Event& event);
+
 class Engine {
   public:
     // The dictionary and the observers must outlive the engine, and the dictionary must not grow. `observers`

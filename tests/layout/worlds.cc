@@ -79,6 +79,16 @@ MadeRun random_run(machine::Random& random, const Image& image, std::size_t cpus
                     {executions.size(),
                      {.position = 0, .type = recording::EventType::kSwitchSpace, .a = space, .b = 0}});
             }
+            if (random.below(10) == 0) {
+                const bool all = random.below(3) == 0;
+                const auto what = all ? recording::Invalidation::kTlbia : recording::Invalidation::kTlbie;
+                const std::uint64_t address = run.blocks[random.below(blocks)].address;
+                run.events[cpu].push_back({executions.size(),
+                                           {.position = 0,
+                                            .type = recording::EventType::kInvalidate,
+                                            .a = static_cast<std::uint64_t>(what),
+                                            .b = all ? 0 : address}});
+            }
         }
     }
     return run;

@@ -19,8 +19,8 @@ inline constexpr std::uint64_t kImageStart = 0xffffffff81000000;
 [[nodiscard]] Image image_of_sizes(const std::vector<std::uint64_t>& sizes,
                                    const std::vector<std::size_t>& fixed = {}, std::uint32_t align = 16);
 
-// A run of `length` executions through random blocks of the pieces and of user code, with loops, early ends
-// and switches of space.
+// A run of `length` executions through random blocks of the pieces and of user code, with loops, early ends,
+// switches of space and invalidations.
 [[nodiscard]] recording::testing::MadeRun random_run(machine::Random& random, const Image& image,
                                                      std::size_t cpus, std::size_t length);
 
