@@ -104,7 +104,7 @@ Mapping::Answer Mapping::at(SpaceId recorded, VirtAddr address, Side side, const
             if (rule->needs_region() && !region)
                 region = region_of ? region_of(recorded, address) : Region::kUnknown;
             if (rule->covers(region.value_or(Region::kUnknown), side, address.value()))
-                return {.size = rule->size, .pin = pinned ? &*rule : nullptr};
+                return {.size = rule->size, .pin = pinned ? &*rule : nullptr, .rule = &*rule};
         }
     }
     return {.size = base_};

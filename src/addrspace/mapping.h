@@ -50,7 +50,8 @@ class Mapping {
 
     struct Answer {
         PageShift size;
-        const MappingRule* pin = nullptr;  // the rule that pins the page
+        const MappingRule* pin = nullptr;   // the rule that pins the page
+        const MappingRule* rule = nullptr;  // that decided; none: the base page
     };
     // What maps `address`. `pins` false: as if there were no pins.
     [[nodiscard]] Answer at(SpaceId recorded, VirtAddr address, Side side, const RegionOf& region_of,

@@ -15,6 +15,7 @@ struct AddressRange {
     std::uint64_t end = 0;
     [[nodiscard]] bool contains(std::uint64_t address) const { return address >= start && address < end; }
     [[nodiscard]] bool empty() const { return start >= end; }
+    friend bool operator==(const AddressRange&, const AddressRange&) = default;
 };
 
 enum class Region : std::uint8_t {

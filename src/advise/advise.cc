@@ -64,9 +64,11 @@ Result<Advice> advise(const recording::Recording& recording, const Options& opti
     if (!trials) return std::unexpected(trials.error());
     advice.trials = std::move(*trials);
 
-    auto pins = best_pins(laboratory);
-    if (!pins) return std::unexpected(pins.error());
-    advice.pins = std::move(*pins);
+    if (!laboratory.stopped()) {
+        auto pins = best_pins(laboratory);
+        if (!pins) return std::unexpected(pins.error());
+        advice.pins = std::move(*pins);
+    }
     if (!advice.pins.empty()) advice.trials.push_back(advice.pins.back());
     rank(advice.trials);
     advice.first = what_first(advice);
@@ -84,6 +86,8 @@ Result<Advice> advise(const recording::Recording& recording, const Options& opti
         advice.pair_helps = std::all_of(advice.trials.begin(), advice.trials.end(), [&](const Trial& trial) {
             return trial.remedy.hardware() || advice.pairs.front().cycles < trial.cycles;
         });
+    advice.stopped = laboratory.stopped();
+    advice.untried = laboratory.untried();
     advice.refusals = laboratory.refusals();
     advice.passes = laboratory.passes();
     advice.replays = laboratory.replays();

@@ -3,7 +3,8 @@
 //
 // The search is bounded, and the same for any number of threads: one pass for the machine as it is, one for
 // all single remedies, at most Options::most_pins for pins, one for pairs of the six best. Rejected: all
-// subsets; a time limit, since the answer would then depend on how busy the computer is.
+// subsets; a time limit unless the user asks for one, since the answer then depends on how busy the computer
+// is.
 #pragma once
 
 #include <optional>
@@ -26,6 +27,10 @@ struct Advice {
     std::vector<Trial> pairs;          // by cycles left
     bool pair_helps = false;  // the first of them saves more than any single remedy without new hardware
     std::vector<Laboratory::Refusal> refusals;
+    // The search was stopped before its end: the trials are those that were done, and at least so many
+    // remedies were not tried. Which pins and pairs would have followed is not known.
+    bool stopped = false;
+    std::size_t untried = 0;
     std::uint32_t passes = 0;
     std::uint32_t replays = 0;
 

@@ -57,7 +57,8 @@ Result<std::vector<Trial>> best_pins(Laboratory& laboratory) {
         auto trials = laboratory.attempt(
             round, fmt::format("pins, {} of at most {}", best.size() + 1, laboratory.options().most_pins));
         if (!trials) return std::unexpected(trials.error());
-        if (trials->empty()) break;
+        // Of a round that was stopped the best pin is not known.
+        if (trials->empty() || laboratory.stopped()) break;
         const auto winner =
             std::min_element(trials->begin(), trials->end(),
                              [](const Trial& a, const Trial& b) { return a.cycles < b.cycles; });

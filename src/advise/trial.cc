@@ -62,14 +62,23 @@ Result<std::vector<replay::Ledger>> Laboratory::replay(const std::vector<machine
                                                        std::vector<replay::Observer*> observers,
                                                        const std::string& what) {
     if (options_.pass) options_.pass(what);
-    ++passes_;
-    replays_ += static_cast<std::uint32_t>(machines.size());
-    return replay::replay(recording_, machines,
-                          {.threads = options_.threads,
-                           .progress = options_.progress,
-                           .observers = std::move(observers),
-                           .region_of = options_.region_of,
-                           .events = options_.events});
+    auto ledgers = replay::replay(recording_, machines,
+                                  {.threads = options_.threads,
+                                   .progress = options_.progress,
+                                   .stop = [this] { return ask_to_stop(); },
+                                   .observers = std::move(observers),
+                                   .region_of = options_.region_of,
+                                   .events = options_.events});
+    if (ledgers) {
+        ++passes_;
+        replays_ += static_cast<std::uint32_t>(machines.size());
+    }
+    return ledgers;
+}
+
+bool Laboratory::ask_to_stop() const {
+    if (options_.interrupted && options_.interrupted()) return true;
+    return base_ && options_.enough && options_.enough();
 }
 
 Result<void> Laboratory::measure_base() {
@@ -106,7 +115,25 @@ Result<std::vector<Trial>> Laboratory::attempt(const std::vector<Remedy>& remedi
                 refusals_.push_back({remedy.title, machine.error().what});
         }
     }
-    if (machines.empty()) return trials;
+    for (std::size_t at = 0; at < machines.size();) {
+        const std::size_t end = at + std::min(options_.at_once, machines.size() - at);
+        if (!stopped_) {
+            auto done = try_some({machines.begin() + static_cast<std::ptrdiff_t>(at),
+                                  machines.begin() + static_cast<std::ptrdiff_t>(end)},
+                                 std::span(possible).subspan(at, end - at), what, trials);
+            if (!done && done.error().error_class != ErrorClass::kInterrupted)
+                return std::unexpected(done.error());
+            stopped_ = !done;
+        }
+        if (stopped_) untried_ += end - at;
+        at = end;
+    }
+    return trials;
+}
+
+Result<void> Laboratory::try_some(const std::vector<machine::Machine>& machines,
+                                  std::span<const Remedy* const> remedies, const std::string& what,
+                                  std::vector<Trial>& trials) {
     std::vector<MissSurvey> surveys(machines.size(), MissSurvey(regions_));
     std::vector<replay::Observer*> observers;
     for (MissSurvey& survey : surveys) observers.push_back(&survey);
@@ -118,13 +145,13 @@ Result<std::vector<Trial>> Laboratory::attempt(const std::vector<Remedy>& remedi
                 recording_.path().string(),
                 fmt::format("the accounts of \"{}\" do not add up: {} misses by region, {} in the "
                             "ledger",
-                            possible[i]->title, surveys[i].misses().total(), (*ledgers)[i].misses.total()),
+                            remedies[i]->title, surveys[i].misses().total(), (*ledgers)[i].misses.total()),
                 "this is a bug in tlbscope; please report it with the recording");
-        Trial trial = trial_of(*possible[i], (*ledgers)[i], surveys[i].misses());
+        Trial trial = trial_of(*remedies[i], (*ledgers)[i], surveys[i].misses());
         trial.costs = costs_of(trial);
         trials.push_back(std::move(trial));
     }
-    return trials;
+    return {};
 }
 
 Laboratory::Memory Laboratory::memory(const machine::Machine& machine) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,13 @@ struct Options {
     // A pass over the recording begins; may be empty.
     std::function<void(const std::string& what)> pass;
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // within a pass; may be empty
+    // Asked now and then once the machine as it is has been measured: yes ends the search with what has been
+    // tried. May be empty.
+    std::function<bool()> enough;
+    // Asked all along: yes gives up, even the first pass. May be empty.
+    std::function<bool()> interrupted;
+    // Remedies in one pass. Fewer let `enough` find more of them done, and cost as many decodings more.
+    std::size_t at_once = ~std::size_t{0};
 };
 
 // Replays the recording, as often as it is asked, through machines with remedies.
@@ -83,8 +91,8 @@ class Laboratory {
     [[nodiscard]] const recording::Metadata& metadata() const { return recording_.metadata(); }
     [[nodiscard]] const Options& options() const { return options_; }
 
-    // All of them in one pass. A remedy that no such machine can be made with is left out and its reason
-    // kept.
+    // All of them in one pass, or as many at once as the options say. A remedy that no such machine can be
+    // made with is left out and its reason kept; once the search is stopped those not yet tried are counted.
     Result<std::vector<Trial>> attempt(const std::vector<Remedy>& remedies, const std::string& what);
 
     struct Refusal {
@@ -92,6 +100,10 @@ class Laboratory {
         std::string reason;
     };
     [[nodiscard]] const std::vector<Refusal>& refusals() const { return refusals_; }
+    // Whether Options::enough or Options::interrupted has said yes, and how many remedies were not tried
+    // then.
+    [[nodiscard]] bool stopped() const { return stopped_; }
+    [[nodiscard]] std::size_t untried() const { return untried_; }
     [[nodiscard]] std::uint32_t passes() const { return passes_; }
     [[nodiscard]] std::uint32_t replays() const { return replays_; }
 
@@ -99,6 +111,11 @@ class Laboratory {
     Result<std::vector<replay::Ledger>> replay(const std::vector<machine::Machine>& machines,
                                                std::vector<replay::Observer*> observers,
                                                const std::string& what);
+    // One pass; machines and the remedies they are made with, in the same order.
+    Result<void> try_some(const std::vector<machine::Machine>& machines,
+                          std::span<const Remedy* const> remedies, const std::string& what,
+                          std::vector<Trial>& trials);
+    [[nodiscard]] bool ask_to_stop() const;
     [[nodiscard]] Costs costs_of(const Trial& trial);
     // Bytes of memory in pages that hold a touched one, where that takes memory; and how many of them the
     // program maps.
@@ -117,6 +134,8 @@ class Laboratory {
     std::vector<TouchedPage> pages_;
     Memory base_memory_;
     std::vector<Refusal> refusals_;
+    bool stopped_ = false;
+    std::size_t untried_ = 0;
     std::uint32_t passes_ = 0;
     std::uint32_t replays_ = 0;
 };

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <string_view>
 
 #include "cli/command.h"
+#include "cli/layout_options.h"
 #include "cli/machine_options.h"
 #include "recording/recording.h"
 #include "report/advise_report.h"
@@ -21,6 +23,7 @@ struct Options {
     std::shared_ptr<MachineOptions> machine = std::make_shared<MachineOptions>();
     std::uint32_t most_pins = 8;
     std::size_t rows = 15;
+    std::optional<double> most_seconds;
     std::shared_ptr<Format> format = std::make_shared<Format>(Format::kText);
     std::shared_ptr<unsigned> threads = std::make_shared<unsigned>(1);
     std::shared_ptr<ProgressMode> progress = std::make_shared<ProgressMode>(ProgressMode::kAuto);
@@ -68,12 +71,20 @@ Result<Exit> run(const Options& options, Console& console) {
     if (machines->size() != 1) return usage_error("--machine names several", "advise one machine at a time");
     auto events = parse_events(options.machine->events);
     if (!events) return std::unexpected(events.error());
+    const StopOnInterrupt stop;
     const auto recording = recording::Recording::open(options.recording);
     if (!recording) return std::unexpected(recording.error());
     // Regions as `replay` finds them for --map.
     const auto names = explain::Names::load(*recording, {.find_stacks = false, .threads = *options.threads});
     if (!names) return std::unexpected(names.error());
 
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    const auto late = [&] {
+        return options.most_seconds &&
+               std::chrono::duration<double>(Clock::now() - start).count() > *options.most_seconds;
+    };
+    constexpr std::size_t kAtOnce = 4;
     std::optional<Progress> progress;
     const advise::Options how{
         .threads = *options.threads,
@@ -91,21 +102,38 @@ Result<Exit> run(const Options& options, Console& console) {
         .progress =
             [&](std::uint64_t done, std::uint64_t total) {
                 if (progress) progress->update(done, total);
-            }};
+            },
+        .enough = late,
+        .interrupted = [] { return StopOnInterrupt::asked(); },
+        .at_once = options.most_seconds ? kAtOnce : ~std::size_t{0}};
     auto advice = advise::advise(*recording, how);
     progress.reset();
-    if (!advice) return std::unexpected(advice.error());
+    if (!advice && advice.error().error_class != ErrorClass::kInterrupted)
+        return std::unexpected(advice.error());
+    const bool interrupted = StopOnInterrupt::asked() && (!advice || advice->stopped);
+    if (interrupted && (!advice || advice->trials.empty()))
+        return std::unexpected(Error{.where = "",
+                                     .what = "stopped before a remedy was tried",
+                                     .hint = "",
+                                     .error_class = ErrorClass::kInterrupted});
     const report::Advised advised{
         .recording = options.recording,
         .metadata = recording->metadata(),
         .command = command_of(options),
         .handler = options.machine->handler.empty() ? std::string() : shell_word(options.machine->handler),
         .advice = std::move(*advice),
-        .rows = options.rows};
+        .rows = options.rows,
+        .stopped = interrupted ? std::string("ctrl-C")
+                               : fmt::format("--max-time {}", options.most_seconds.value_or(0))};
     const std::string text = *options.format == Format::kJson  ? report::as_json(advised)
                              : *options.format == Format::kCsv ? report::as_csv(advised)
                                                                : report::as_text(advised, console.color());
     if (auto done = console.print(text); !done) return std::unexpected(done.error());
+    if (interrupted)
+        return std::unexpected(Error{.where = "",
+                                     .what = report::stopped_text(advised),
+                                     .hint = "",
+                                     .error_class = ErrorClass::kInterrupted});
     if (*options.format == Format::kText && advised.advice.first)
         console.suggest(report::command_of(advised, advised.advice.trials[*advised.advice.first]) +
                         "    what would be left");
@@ -122,6 +150,7 @@ Command advise_command() {
                 "  tlbscope advise --machine lru32 -n 0                 another machine, every remedy\n"
                 "  tlbscope advise --map kernel-linear=8M               what to do after that\n"
                 "  tlbscope advise --handler 8xx-linux-2.6.12           handlers too, by derived cost\n"
+                "  tlbscope advise --max-time 60                        the best of what a minute can try\n"
                 "  tlbscope advise --json                               everything that was tried\n",
             .declare = [](CLI::App& app, Console& console) -> Run {
                 auto options = std::make_shared<Options>();
@@ -135,6 +164,10 @@ Command advise_command() {
                 app.add_option("-n,--rows", options->rows, "rows of the table; 0: all")
                     ->type_name("N")
                     ->capture_default_str();
+                app.add_option("--max-time", options->most_seconds,
+                               "stop trying after so many seconds, and rank what was tried")
+                    ->check(CLI::Range(0.0, 1e9))
+                    ->type_name("SECONDS");
                 add_format_options(app, options->format);
                 add_threads_option(app, options->threads);
                 add_progress_option(app, options->progress);

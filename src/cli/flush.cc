@@ -208,6 +208,7 @@ Result<Exit> run(const Options& options, Console& console) {
         for (const recording::ChunkInfo& chunk : recording->chunks()) executions += chunk.executions;
         report.references = metadata.granularity == recording::Granularity::kFull && executions > 0;
         how->references = report.references;
+        how->recorded = true;
         if (!how->faults) how->faults = true;
         how->calls = options.from == "calls" || options.from == "both" || options.from == "auto";
         if (options.from == "both") {

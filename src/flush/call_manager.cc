@@ -36,17 +36,36 @@ std::uint32_t CallManager::cpu_of(std::uint32_t cpu) {
 void CallManager::run(std::uint32_t cpu, std::uint32_t process) {
     running_[cpu] = process;
     const auto found = processes_.find(process);
-    if (found == processes_.end())
+    if (found == processes_.end() || left_.contains(process))
         listener_->switched(cpu, std::nullopt);
     else
         listener_->switched(cpu, found->second->id);
 }
 
+void CallManager::forget_pointer(const std::shared_ptr<Mm>& mm) {
+    const auto found = by_pointer_.find(mm->pointer);
+    if (found != by_pointer_.end() && found->second == mm) by_pointer_.erase(found);
+}
+
 void CallManager::drop(const std::shared_ptr<Mm>& mm) {
     if (mm->users > 0) --mm->users;
     if (mm->users > 0) return;
-    if (mm->pointer != 0) by_pointer_.erase(mm->pointer);
+    forget_pointer(mm);
     listener_->ended(mm->id);
+}
+
+// exit_mmap begins: the process no longer runs in the space, wherever it goes from here. It may also take
+// down a space that never ran, of an exec that failed.
+void CallManager::leave(const MemoryCall& call, std::uint32_t cpu) {
+    const auto process = processes_.find(call.process);
+    if (process == processes_.end()) return;
+    const auto known = by_pointer_.find(call.space);
+    const bool own = known != by_pointer_.end()
+                         ? known->second == process->second
+                         : process->second->pointer == 0 && process->second->users == 1;
+    if (!own) return;
+    left_.insert(call.process);
+    listener_->switched(cpu, std::nullopt);
 }
 
 // The space that a call means.
@@ -62,9 +81,13 @@ std::shared_ptr<CallManager::Mm> CallManager::named(const MemoryCall& call) {
     if (mm->pointer != 0) {
         // Another than the one it runs in: an exec has begun to use its new space, or has failed and takes
         // down one that never ran.
+        const std::shared_ptr<Mm> old = mm;
         mm = fresh();
         if (call.whole) return mm;
-        prepared_[call.process] = mm;
+        processes_[call.process] = mm;
+        prepared_.insert(call.process);
+        left_.erase(call.process);
+        drop(old);  // exec_mmap has done that
     }
     mm->pointer = call.space;
     by_pointer_[call.space] = mm;
@@ -92,16 +115,11 @@ void CallManager::event(const MemoryEvent& event) {
         case MemoryEventKind::kExec: {
             const auto found = processes_.find(event.process);
             const std::shared_ptr<Mm> old = found == processes_.end() ? nullptr : found->second;
-            std::shared_ptr<Mm> next;
-            if (const auto prepared = prepared_.find(event.process); prepared != prepared_.end()) {
-                next = prepared->second;
-                prepared_.erase(prepared);
-            } else {
-                next = fresh();
-            }
-            processes_[event.process] = next;
+            const bool prepared = prepared_.erase(event.process) > 0;
+            left_.erase(event.process);
+            if (!prepared) processes_[event.process] = fresh();
             run(cpu, event.process);
-            if (old && old != next) drop(old);
+            if (old && !prepared) drop(old);
             return;
         }
         case MemoryEventKind::kExit: {
@@ -109,6 +127,7 @@ void CallManager::event(const MemoryEvent& event) {
             if (found == processes_.end()) found = processes_.find(event.process);
             doing_.erase(event.thread);
             prepared_.erase(event.process);
+            left_.erase(event.process);
             if (found == processes_.end()) return;
             const std::shared_ptr<Mm> mm = found->second;
             processes_.erase(found);
@@ -133,7 +152,7 @@ void CallManager::call(const MemoryCall& call) {
         ++kernel_calls_;
         return;
     }
-    if (call.kind == MemoryCallKind::kExit) return;  // the whole gather follows
+    if (call.kind == MemoryCallKind::kExit) return leave(call, cpu);  // the whole gather follows
     const std::shared_ptr<Mm> mm = named(call);
     Request request{.kind = RequestKind::kGather,
                     .reason = Reason::kUnmap,
@@ -144,12 +163,8 @@ void CallManager::call(const MemoryCall& call) {
                     .end = call.end};
     const auto running = processes_.find(call.process);
     request.current = running != processes_.end() && running->second == mm;
-    if (const auto prepared = prepared_.find(call.process);
-        prepared != prepared_.end() && prepared->second == mm) {
-        // The kernel has loaded the new space already (exec_mmap).
-        request.current = true;
-        listener_->switched(cpu, mm->id);
-    }
+    // The kernel has loaded the new space of an exec already.
+    if (request.current && prepared_.contains(call.process)) listener_->switched(cpu, mm->id);
     Protect* doing = nullptr;
     if (const auto found = doing_.find(call.thread); found != doing_.end()) doing = &found->second;
     // A protection that no gather followed took no rights away; kernels before 5.19 flushed its range all the
@@ -228,6 +243,8 @@ void CallManager::call(const MemoryCall& call) {
     }
     doing_.erase(call.thread);
     listener_->requested(request);
+    // The kernel gives the mm_struct to the next fork or exec, often before the event of this end.
+    if (request.whole) forget_pointer(mm);
     if (request.whole && running != processes_.end() && running_[cpu] == call.process &&
         running->second != mm)
         run(cpu, call.process);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/memory_call.h"
@@ -50,15 +51,19 @@ class CallManager {
     std::shared_ptr<Mm>& mm_of(std::uint32_t process);
     std::shared_ptr<Mm> named(const MemoryCall& call);
     void run(std::uint32_t cpu, std::uint32_t process);
+    void leave(const MemoryCall& call, std::uint32_t cpu);
+    void forget_pointer(const std::shared_ptr<Mm>& mm);
     void drop(const std::shared_ptr<Mm>& mm);
     std::uint32_t cpu_of(std::uint32_t cpu);
 
     PageShift page_;
     Listener* listener_;
     std::unordered_map<std::uint32_t, std::shared_ptr<Mm>> processes_;
-    std::unordered_map<std::uint32_t, std::shared_ptr<Mm>> prepared_;  // by an exec whose event is to come
+    std::unordered_set<std::uint32_t> prepared_;  // processes in a space whose exec's event is to come
     std::unordered_map<std::uint64_t, std::shared_ptr<Mm>> by_pointer_;
     std::unordered_map<std::uint32_t, Protect> doing_;  // by thread: what its next gather is for
+    // Processes that have left their space, to end or in an exec whose new space no call has named yet.
+    std::unordered_set<std::uint32_t> left_;
     std::vector<std::uint32_t> running_;
     std::uint32_t next_space_ = 1;
     std::uint64_t events_ = 0;

@@ -240,25 +240,35 @@ void MemoryManager::exec(const MemoryEvent& event, std::uint32_t cpu) {
         cpus_seen_ = std::max(cpus_seen_, cpu + 1);
         if (cpu >= running_.size()) running_.resize(cpu + 1);
     }
+    if (old && found->second.replaced) {
+        found->second.replaced = false;
+        run(cpu, event.process);
+        std::vector<MemoryEvent> left;
+        left.swap(found->second.exec_faults);
+        if (!left.empty()) move_stack(left, *found->second.mm, cpu);
+        return;
+    }
     if (old) run(cpu, event.process);
     std::vector<MemoryEvent> faults;
     if (found != processes_.end()) faults.swap(found->second.exec_faults);
     Process& process = processes_[event.process];
     process.mm = fresh_space(true);
     run(cpu, event.process);
+    process.pointer = 0;
     if (old) leave(old, cpu, Reason::kExec);
     if (!faults.empty()) move_stack(faults, *process.mm, cpu);
 }
 
 bool MemoryManager::is_exec_fault(const MemoryEvent& event, Process& process) const {
     const std::uint64_t address = event.start.value();
+    if (process.replaced && process.exec_faults.empty()) return false;  // it is in the new space
     return !process.exec_faults.empty() || (address >= kStackTop && address < kStackTopMax);
 }
 
 // There was no exec after all (it failed): what faulted below the stack was in the old space.
 void MemoryManager::settle(std::uint32_t number, std::uint32_t cpu) {
     const auto found = processes_.find(number);
-    if (found == processes_.end() || found->second.exec_faults.empty()) return;
+    if (found == processes_.end() || found->second.exec_faults.empty() || found->second.replaced) return;
     std::vector<MemoryEvent> faults;
     faults.swap(found->second.exec_faults);
     for (const MemoryEvent& each : faults)
@@ -303,6 +313,69 @@ void MemoryManager::exit(const MemoryEvent& event, std::uint32_t cpu) {
     leave(mm, cpu, Reason::kExit);
 }
 
+// exit_mmap by the last user of a space. At a process's end it comes before sched_process_exit, and the task
+// has no space any more. In an exec it is the old space that goes, and the task runs in the new one already;
+// but an exec that fails takes down the new one, which never ran.
+void MemoryManager::space_ends(std::uint32_t number, std::uint64_t pointer, std::uint32_t cpu) {
+    Process& process = processes_[number];
+    const std::shared_ptr<Mm> old = process.mm;
+    if (old->users > 1) return;
+    if (process.exec_faults.empty()) {
+        processes_.erase(number);
+        if (running_[cpu] == number) {
+            running_[cpu] = 0;
+            listener_->switched(cpu, std::nullopt);
+        }
+        leave(old, cpu, Reason::kExit);
+        return;
+    }
+    if (process.replaced) return;
+    if (process.pointer != 0 && process.pointer != pointer) {
+        settle(number, cpu);
+        return;
+    }
+    process.mm = fresh_space(true);
+    process.replaced = true;
+    process.pointer = 0;
+    run(cpu, number);
+    leave(old, cpu, Reason::kExec);
+}
+
+void MemoryManager::finish_protect(Process& process, std::uint32_t cpu) {
+    if (!process.protect) return;
+    const MemoryEvent event = *process.protect;
+    process.protect.reset();
+    protect(event, *process.mm, cpu);
+}
+
+void MemoryManager::call(const MemoryCall& call) {
+    if (call.cpu >= running_.size() || call.kind == MemoryCallKind::kKernel ||
+        call.kind == MemoryCallKind::kEverything)
+        return;
+    auto found = processes_.find(call.thread);
+    if (found == processes_.end()) found = processes_.find(call.process);
+    if (found == processes_.end()) return;
+    Process& process = found->second;
+    if (call.kind == MemoryCallKind::kProtect && process.protect && process.protect->thread == call.thread) {
+        run(call.cpu, found->first);
+        finish_protect(process, call.cpu);
+    }
+    if (call.kind == MemoryCallKind::kExit) {
+        // Where an exec cannot be told from an end, the events say later what it was.
+        if (execs_show_) space_ends(found->first, call.space, call.cpu);
+    } else if (process.replaced) {
+        // setup_arg_pages: the stack gets its protection, then its place.
+        if (call.kind != MemoryCallKind::kProtect || call.start < kStackTop || process.exec_faults.empty())
+            return;
+        run(call.cpu, found->first);
+        std::vector<MemoryEvent> faults;
+        faults.swap(process.exec_faults);
+        move_stack(faults, *process.mm, call.cpu);
+    } else if (process.exec_faults.empty() && !call.whole) {
+        process.pointer = call.space;
+    }
+}
+
 void MemoryManager::switched(const MemoryEvent& event, std::uint32_t cpu) { run(cpu, event.process); }
 
 void MemoryManager::event(const MemoryEvent& event) {
@@ -316,9 +389,12 @@ void MemoryManager::event(const MemoryEvent& event) {
         // An event of a process on a CPU says that it runs there, in case no switch said so.
         if (running_[cpu] != event.process || !known) run(cpu, event.process);
     }
+    if (const auto found = processes_.find(event.process); found != processes_.end())
+        finish_protect(found->second, cpu);
     if (event.kind == MemoryEventKind::kFault) {
         Process& process = processes_[event.process];
         if (is_exec_fault(event, process)) {
+            execs_show_ = true;
             process.exec_faults.push_back(event);
             return;
         }
@@ -345,7 +421,11 @@ void MemoryManager::event(const MemoryEvent& event) {
             return;
         }
         case MemoryEventKind::kProtect:
-            return protect(event, *processes_[event.process].mm, cpu);
+            if (execs_show_)
+                processes_[event.process].protect = event;
+            else
+                protect(event, *processes_[event.process].mm, cpu);
+            return;
         case MemoryEventKind::kRemap:
             return remap(event, *processes_[event.process].mm, cpu);
         case MemoryEventKind::kBreak:

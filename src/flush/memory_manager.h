@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/memory_call.h"
 #include "core/memory_event.h"
 #include "flush/request.h"
 #include "flush/space.h"
@@ -40,6 +41,11 @@ class MemoryManager {
     ~MemoryManager();
 
     void event(const MemoryEvent& event);
+    // Where memory management was seen at work. Of these only the places that the events do not tell are
+    // used: where a space is taken down, where an exec takes its new one and where an mprotect changes
+    // entries, which can be on another CPU than the one where the task is by the time of its event. What was
+    // flushed is not looked at.
+    void call(const MemoryCall& call);
 
     [[nodiscard]] std::uint64_t events() const { return events_; }
     [[nodiscard]] std::uint64_t spaces() const { return spaces_seen_; }
@@ -61,6 +67,10 @@ class MemoryManager {
         // Faults since the kernel began to fill the stack of the space that an exec will bring. Its event
         // comes when everything is in place.
         std::vector<MemoryEvent> exec_faults;
+        // An mprotect that has been entered; it is done where change_protection begins.
+        std::optional<MemoryEvent> protect;
+        bool replaced = false;      // the exec under way has brought its space already
+        std::uint64_t pointer = 0;  // the kernel's mm_struct; 0: not seen yet
     };
 
     Process& process_of(std::uint32_t process);
@@ -83,6 +93,8 @@ class MemoryManager {
     void fork(const MemoryEvent& event, std::uint32_t cpu);
     void exec(const MemoryEvent& event, std::uint32_t cpu);
     void exit(const MemoryEvent& event, std::uint32_t cpu);
+    void finish_protect(Process& process, std::uint32_t cpu);
+    void space_ends(std::uint32_t number, std::uint64_t pointer, std::uint32_t cpu);
     void switched(const MemoryEvent& event, std::uint32_t cpu);
 
     [[nodiscard]] std::uint64_t down(std::uint64_t address) const {
@@ -108,6 +120,7 @@ class MemoryManager {
     std::uint64_t copies_ = 0;
     std::uint64_t folded_cpus_ = 0;
     std::uint64_t early_processes_ = 0;
+    bool execs_show_ = false;  // the input has the faults by which an exec under way is recognised
 };
 
 }  // namespace tlbscope::flush

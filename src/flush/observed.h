@@ -19,6 +19,8 @@ struct Observed {
     ByScope kernel_global{};
     // tlb:tlb_flush, which reports each flush: by reason.
     static constexpr std::size_t kFlushReasons = 6;
+    static constexpr std::size_t kTaskSwitch = 0;
+    static constexpr std::size_t kSentToOthers = 4;
     std::array<std::uint64_t, kFlushReasons + 1> flushes{};  // the last: reasons unknown here
     std::array<std::uint64_t, kFlushReasons + 1> full_flushes{};
     std::array<std::uint64_t, kFlushReasons + 1> pages{};  // of the others

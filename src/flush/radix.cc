@@ -123,7 +123,7 @@ void Radix::barriers(How how, std::uint64_t pairs, const Request& request) {
 }
 
 // fixup_tlbie_va and its kin: POWER9 must repeat a tlbie of the same page (store queue erratum), and on some
-// parts one of PID 0 too (ERAT erratum), by page after one page and by PID otherwise.
+// parts one of PID 0 too (ERAT erratum), by page after flush_tlb_page and by PID otherwise.
 void Radix::fix_up(std::uint64_t times, TlbScope erat) {
     auto& counts = tally().global_instructions;
     if (rules_.fixups >= 1) counts[static_cast<std::size_t>(TlbScope::kPage)] += times;
@@ -187,7 +187,8 @@ void Radix::flush_pages(const Request& request, How how, std::uint64_t start, st
     }
     issue(operation, TlbScope::kPage, instructions, walk_cache ? 1 : 0);
     const std::uint64_t pairs = batched ? 1 : pages + (walk_cache ? 1 : 0);
-    if (global) fix_up(pairs, pages == 1 && !walk_cache ? TlbScope::kPage : TlbScope::kPid);
+    // _tlbie_va is followed by a page of PID 0, _tlbie_va_range by all of it, even for a range of one page.
+    if (global) fix_up(pairs, request.kind == RequestKind::kPage ? TlbScope::kPage : TlbScope::kPid);
     barriers(how, pairs, request);
 }
 

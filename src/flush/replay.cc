@@ -17,8 +17,8 @@ Replay::Replay(std::vector<PolicyOnMachine> policies, const ReplayOptions& optio
         }
     if (options.calls)
         calls_ = std::make_unique<CallManager>(assumptions_.page, *this);
-    else if (options.references)
-        decide();  // references do not wait for later events
+    else if (options.recorded || options.references)
+        decide();  // neither places nor references wait for later events
 }
 
 Replay::~Replay() = default;
@@ -30,7 +30,7 @@ void Replay::decide() {
     const auto names_cpu = [](const MemoryEvent& event) {
         return event.cpu != 0 || event.kind == MemoryEventKind::kSwitch;
     };
-    assumptions_.cpus_known = options_.references || (!options_.cpus && any(names_cpu));
+    assumptions_.cpus_known = options_.recorded || options_.references || (!options_.cpus && any(names_cpu));
     assumptions_.cpus = options_.cpus.value_or(1);
     manager_ = std::make_unique<MemoryManager>(assumptions_, *this);
     for (const MemoryEvent& event : first_) manager_->event(event);
@@ -46,7 +46,8 @@ void Replay::event(const MemoryEvent& event) {
 }
 
 void Replay::call(const MemoryCall& call) {
-    if (calls_) calls_->call(call);
+    if (calls_) return calls_->call(call);
+    if (manager_) manager_->call(call);
 }
 
 void Replay::reference(std::uint32_t cpu, std::uint64_t address) {

@@ -31,6 +31,8 @@ struct ReplayOptions {
     std::optional<bool> faults;         // otherwise whether the first events show any
     // Requests are what the kernel was recorded to ask (call()), not what the events lead to expect.
     bool calls = false;
+    // The input is a recording: it names CPUs and has page faults, so nothing needs to be looked ahead for.
+    bool recorded = false;
     // The input has references: reference() will be called.
     bool references = false;
 };
@@ -43,7 +45,7 @@ class Replay : public Listener {
     ~Replay() override;
 
     void event(const MemoryEvent& event);
-    void call(const MemoryCall& call);  // with ReplayOptions::calls
+    void call(const MemoryCall& call);
     // CPU `cpu` used a translation of the space it runs; user side only.
     void reference(std::uint32_t cpu, std::uint64_t address);
     void finish();

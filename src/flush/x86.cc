@@ -191,7 +191,11 @@ void X86::do_request(const Request& request) {
     interrupt(others);
     const bool here = cpu(request.cpu).loaded == request.space;
     if (!here && others.empty()) ++tally().skipped;
-    if (here) flush_here(request.cpu, what, generation, full);
+    // flush_tlb_func of a CPU that has the space loaded lazily, as at a process's end: it goes to init_mm.
+    if (here && tlb(request.cpu).lazy)
+        unload(request.cpu);
+    else if (here)
+        flush_here(request.cpu, what, generation, full);
     others.for_each([&](std::size_t number) {
         const auto other = static_cast<std::uint32_t>(number);
         if (tlb(other).lazy)

@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/numbers.h"
@@ -107,6 +108,28 @@ class Layout {
     std::map<std::uint64_t, Piece> pieces_;
 };
 
+struct Descriptor {
+    std::uint64_t offset = 0;
+    std::size_t size = 0;
+    std::uint32_t flags = 0;
+};
+constexpr std::uint64_t kDescriptorBytes = 24;
+
+std::optional<Descriptor> descriptor_at(const Layout& layout, std::uint64_t at, bool big) {
+    std::array<std::uint8_t, kDescriptorBytes> bytes{};
+    if (!layout.read(at, bytes)) return std::nullopt;
+    return Descriptor{.offset = number(std::span(bytes).first(8), 8, big),
+                      .size = static_cast<std::size_t>(number(std::span(bytes).subspan(8, 4), 4, big)),
+                      .flags = static_cast<std::uint32_t>(number(std::span(bytes).subspan(12, 4), 4, big))};
+}
+
+// The compression among `flags` that is not read here; empty when there is none.
+std::string_view unread_compression(std::uint64_t flags) {
+    if ((flags & kLzo) != 0) return "LZO";
+    if ((flags & kSnappy) != 0) return "snappy";
+    return {};
+}
+
 class Kdump : public Image {
   public:
     Kdump(Layout layout, std::size_t block, bool big, std::uint64_t descriptors,
@@ -159,22 +182,18 @@ class Kdump : public Image {
             index += static_cast<unsigned>(std::popcount(held_[at]));
         index += static_cast<unsigned>(
             std::popcount(static_cast<std::uint8_t>(held_[byte] & ((1U << (frame % 8)) - 1))));
-        std::array<std::uint8_t, 24> descriptor{};
-        if (!layout_.read(descriptors_ + index * descriptor.size(), descriptor)) return false;
-        const std::uint64_t offset = number(std::span(descriptor).first(8), 8, big_);
-        const auto size = static_cast<std::size_t>(number(std::span(descriptor).subspan(8, 4), 4, big_));
-        const auto flags = static_cast<std::uint32_t>(number(std::span(descriptor).subspan(12, 4), 4, big_));
-        if (size > block_) return false;
-        std::vector<std::uint8_t> packed(size);
-        if (!layout_.read(offset, packed)) return false;
-        if ((flags & kZlib) != 0) {
+        const auto page = descriptor_at(layout_, descriptors_ + index * kDescriptorBytes, big_);
+        if (!page || page->size > block_) return false;
+        std::vector<std::uint8_t> packed(page->size);
+        if (!layout_.read(page->offset, packed)) return false;
+        if ((page->flags & kZlib) != 0) {
             uLongf length = into.size();
             return ::uncompress(into.data(), &length, packed.data(), packed.size()) == Z_OK &&
                    length == into.size();
         }
-        if ((flags & kZstd) != 0)
+        if ((page->flags & kZstd) != 0)
             return ::ZSTD_decompress(into.data(), into.size(), packed.data(), packed.size()) == into.size();
-        if ((flags & (kLzo | kSnappy)) != 0 || size != block_) return false;
+        if (!unread_compression(page->flags).empty() || page->size != block_) return false;
         std::copy(packed.begin(), packed.end(), into.begin());
         return true;
     }
@@ -242,11 +261,20 @@ Result<std::unique_ptr<Image>> open_kdump(File file) {
         return damaged("the kdump's bitmaps are cut short");
     std::uint64_t pages = 0;
     for (const std::uint8_t byte : held) pages += static_cast<unsigned>(std::popcount(byte));
+    // The header says how pages were to be packed, and each page's descriptor how it was.
+    const std::uint64_t descriptors = (1 + sub_blocks + bitmap_blocks) * block;
+    std::string_view unread = unread_compression(field(0));
+    constexpr std::uint64_t kLookedAt = 1024;
+    for (std::uint64_t page = 0; unread.empty() && page < std::min(pages, kLookedAt); ++page)
+        if (const auto descriptor = descriptor_at(layout, descriptors + page * kDescriptorBytes, big))
+            unread = unread_compression(descriptor->flags);
+    if (!unread.empty())
+        return fail(name, fmt::format("its pages are compressed with {}, which is not read here", unread),
+                    fmt::format("compress them with zlib: makedumpfile -c {} NEW", name));
     std::string description = fmt::format("kdump{}, {}-endian, {} pages of {}", flat ? ", flattened" : "",
                                           big ? "big" : "little", grouped(pages), size_name(block));
-    return std::make_unique<Kdump>(std::move(layout), static_cast<std::size_t>(block), big,
-                                   (1 + sub_blocks + bitmap_blocks) * block, std::move(machine),
-                                   std::move(held), std::move(description));
+    return std::make_unique<Kdump>(std::move(layout), static_cast<std::size_t>(block), big, descriptors,
+                                   std::move(machine), std::move(held), std::move(description));
 }
 
 }  // namespace tlbscope::image

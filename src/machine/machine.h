@@ -89,6 +89,7 @@ struct Machine {
     std::optional<CacheDescription> instruction_cache;  // that a handler runs from
 
     std::vector<addrspace::MappingRule> rules;  // the file's, then the command line's
+    std::size_t own_rules = 0;                  // how many are the file's
     std::string rules_source;
     InvalidationRules invalidation;
 

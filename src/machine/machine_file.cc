@@ -187,6 +187,7 @@ void read_mapping(TomlTable& root, Machine& machine) {
             machine.rules.push_back(std::move(*rule));
         }
     }
+    machine.own_rules = machine.rules.size();
     machine.rules_source = table->text("source");
 }
 

@@ -250,9 +250,12 @@ Ledger Engine::ledger_of(std::size_t group, std::size_t member) const {
                                  .level = tlb.level,
                                  .pages = tlb.pages,
                                  .geometry = tlb.geometry});
+    std::vector<bool> used(plan.mapping.rules().size());
     for (const auto& [id, cpu] : cpus_) {
         const GroupState& state = cpu.groups[group];
         const Mmu& mmu = state.mmus[member];
+        for (std::size_t rule = 0; rule < used.size(); ++rule)
+            used[rule] = used[rule] || mmu.used_rules()[rule];
         const Collected& seen = state.collector.collected();
         ledger.references += seen.references;
         ledger.lookups += seen.lookups;
@@ -311,6 +314,15 @@ Ledger Engine::ledger_of(std::size_t group, std::size_t member) const {
                                    .killed_by = pin.killed_by,
                                    .killed_at = pin.killed_at,
                                    .misses_after = pin.misses_after});
+    }
+    for (std::size_t i = 0; i < used.size(); ++i) {
+        const addrspace::MappingRule& rule = plan.mapping.rules()[i];
+        if (used[i]) continue;
+        ledger.unused_rules.push_back(
+            {.text = rule.text(),
+             .own = i < plan.machine.own_rules,
+             .kernel =
+                 rule.side == Side::kKernel || (rule.region && *rule.region > addrspace::Region::kUserMmap)});
     }
     for (const Side side : kSides) {
         const auto i = static_cast<std::size_t>(side);

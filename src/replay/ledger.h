@@ -54,6 +54,13 @@ struct Pin {
     std::uint64_t misses_after = 0;  // in its range, once it was dead
 };
 
+// A rule of the mapping under which nothing was referenced.
+struct UnusedRule {
+    std::string text;
+    bool own = false;     // the machine file's
+    bool kernel = false;  // it names a part of the kernel's side
+};
+
 // What the recording itself says was referenced: the sums over its chunks.
 struct RecordedTotals {
     std::uint64_t instructions = 0;  // fetches, repeated iterations included
@@ -63,6 +70,7 @@ struct RecordedTotals {
 struct Ledger {
     machine::Machine machine;
     std::string mapping;  // "4K": every page is a base page; "4K; kernel-linear=8M"
+    std::vector<UnusedRule> unused_rules;
     recording::Granularity granularity = recording::Granularity::kFull;
 
     Counts references;

@@ -48,6 +48,7 @@ Mmu::Mmu(const Plan& plan, CpuId cpu, Observer* observer)
     for (const Kind kind : kKinds)
         first_[static_cast<std::size_t>(kind)] = plan.routes.route(kind, plan.mapping.base())[0]->array;
     totals_.resize(arrays.size());
+    used_rules_.resize(plan.mapping.rules().size());
     lanes_.resize(arrays.size());
     if (!same_keys_) remembered_.resize(kRemembered);
 }
@@ -471,6 +472,9 @@ const Mmu::Remembered& Mmu::mapped(std::uint64_t touched_key, SpaceId recorded) 
     const auto without = answer.pin == nullptr ? answer
                                                : plan_->mapping.at(recorded, address, side_of(touched_key),
                                                                    plan_->region_of, false);
+    for (const addrspace::MappingRule* rule : {answer.rule, without.rule})
+        if (rule != nullptr)
+            used_rules_[static_cast<std::size_t>(rule - plan_->mapping.rules().data())] = true;
     place = {.key = touched_key, .pin = answer.pin, .pinned = {}, .routes = {}, .page = without.size};
     for (const Kind kind : kKinds) {
         const auto k = static_cast<std::size_t>(kind);

@@ -88,6 +88,8 @@ class Mmu {
     [[nodiscard]] const std::vector<ArrayTotals>& arrays() const { return totals_; }
     [[nodiscard]] const machine::Tlb& tlb(std::size_t array) const { return *tlbs_[array]; }
     [[nodiscard]] const std::vector<PinState>& pins() const { return pins_; }
+    // By rule of the mapping: whether it decided about any page that was looked up.
+    [[nodiscard]] const std::vector<bool>& used_rules() const { return used_rules_; }
     // Nothing where the cost of a miss is fixed.
     [[nodiscard]] const Refill* derived() const { return refill_.get(); }
     [[nodiscard]] std::uint64_t pages_missed() const { return pages_missed_; }
@@ -170,6 +172,7 @@ class Mmu {
     std::array<Cycles, 2> refill_cycles_{};
     std::array<Cycles, 2> hit_cycles_{};
     std::vector<Remembered> remembered_;
+    std::vector<bool> used_rules_;
 
     // Working memory. A touch's id is its place in the first list of a segment that is in program order.
     std::array<std::vector<std::uint32_t>, 2> missed_;      // by kind: indexes into its list

@@ -33,6 +33,11 @@ std::vector<std::string> notes_of(const Ledger& ledger, const recording::Metadat
             "{} has {}-bit addresses and the recording uses more ({}): page numbers are kept whole, "
             "and a refill costs a fixed {} cycles",
             machine.name, machine.address_bits, metadata.target, machine.refill.cycles.value()));
+    for (const UnusedRule& rule : ledger.unused_rules)
+        // Machines come with rules for the kernel, which a lone program does without.
+        if (!rule.own || !rule.kernel || metadata.system)
+            notes.push_back(fmt::format("{}{} maps nothing: not referenced, or a later rule takes it",
+                                        rule.own ? machine.name + "'s rule " : "the rule ", rule.text));
     if (!ledger.full())
         notes.emplace_back(
             "the recording keeps changes of page only: counts are exact, but repeated string instructions "

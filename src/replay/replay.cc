@@ -12,8 +12,10 @@ namespace tlbscope::replay {
 namespace {
 
 Result<void> replay_pages(const recording::Recording& recording, Engine& engine,
+                          const std::function<Result<void>()>& stopped,
                           const std::function<void(std::size_t)>& chunk_done) {
     for (std::size_t chunk = 0; chunk < recording.chunks().size(); ++chunk) {
+        if (auto go_on = stopped(); !go_on) return go_on;
         auto touches = recording.touches(chunk);
         if (!touches) return std::unexpected(touches.error());
         if (auto done = engine.consume(recording.chunks()[chunk].cpu, *touches); !done) return done;
@@ -46,21 +48,31 @@ Result<std::vector<Ledger>> replay(const recording::Recording& recording,
         done += recording.chunks()[chunk].instructions + recording.chunks()[chunk].accesses;
         if (options.progress) options.progress(done, all);
     };
+    const auto stopped = [&]() -> Result<void> {
+        if (!options.stop || !options.stop()) return {};
+        return std::unexpected(
+            Error{.where = "", .what = "stopped", .hint = "", .error_class = ErrorClass::kInterrupted});
+    };
 
     Engine engine(recording.dictionary(), recording.metadata(), std::move(plans), options.observers);
     Result<void> replayed;
     if (recording.metadata().granularity == recording::Granularity::kPage) {
-        replayed = replay_pages(recording, engine, chunk_done);
+        replayed = replay_pages(recording, engine, stopped, chunk_done);
     } else {
         // Replaying outruns two decoders but not three.
         const unsigned decoders = std::min(options.threads - 1, 3u);
         replayed = for_each_batch(
-            recording, decoders, [&](const recording::Batch& batch) { return engine.consume(batch); },
+            recording, decoders,
+            [&](const recording::Batch& batch) {
+                auto go_on = stopped();
+                return go_on ? engine.consume(batch) : go_on;
+            },
             chunk_done);
     }
     if (!replayed) {
         Error error = replayed.error();
-        if (error.where.empty()) error.where = recording.path().string();
+        if (error.where.empty() && error.error_class != ErrorClass::kInterrupted)
+            error.where = recording.path().string();
         return std::unexpected(error);
     }
     auto ledgers = engine.finish(recording.metadata(), totals);

@@ -18,6 +18,9 @@ struct Options {
     unsigned threads = 1;
     // Called now and then with the references replayed and those there are; may be empty.
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+    // Asked now and then; once it says yes the replay ends with an error of the class interrupted. May be
+    // empty.
+    std::function<bool()> stop;
     // Empty, or for each machine its observer or nullptr. Called on the calling thread.
     std::vector<Observer*> observers;
     // Where regions lie, for machines whose mapping names some; may be empty otherwise.

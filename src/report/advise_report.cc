@@ -213,15 +213,23 @@ std::string command_of(const Advised& advised, const Trial& trial) {
     return advised.command + (options.empty() ? "" : " ") + options;
 }
 
+std::string stopped_text(const Advised& advised) {
+    if (!advised.advice.stopped) return {};
+    return fmt::format(
+        "stopped by {}: at least {} {} not tried, and what is said here is the best of the rest",
+        advised.stopped, grouped(advised.advice.untried),
+        advised.advice.untried == 1 ? "remedy was" : "remedies were");
+}
+
 std::string as_text(const Advised& advised, bool color) {
     const Advice& advice = advised.advice;
     Text text(color);
     if (advice.first)
         text.trial(advised, "do first", advice.trials[*advice.first]);
     else
-        text.fact("do first", advice.base.misses.total() == 0
-                                  ? "nothing: there are no misses"
-                                  : "nothing: no remedy tried here saves a cycle");
+        text.fact("do first", advice.base.misses.total() == 0 ? "nothing: there are no misses"
+                              : advice.stopped ? "unknown: nothing that was tried saves a cycle"
+                                               : "nothing: no remedy tried here saves a cycle");
     if (advice.pair_helps) text.trial(advised, "best pair", advice.pairs.front());
     text.line("");
     text.fact("machine", fmt::format("{}: {}", advice.base.machine.name, advice.base.machine.title));
@@ -237,6 +245,7 @@ std::string as_text(const Advised& advised, bool color) {
     table(text, advice, advised.rows);
     pins(text, advised);
     std::vector<std::string> notes = advice.ledger.notes;
+    if (advice.stopped) notes.insert(notes.begin(), stopped_text(advised));
     std::map<std::string, std::string> refused;  // what was, by reason
     for (const auto& refusal : advice.refusals) {
         std::string& titles = refused[refusal.reason];
@@ -278,6 +287,8 @@ std::string as_json(const Advised& advised) {
         json["refused"].push_back({{"remedy", refusal.title}, {"reason", refusal.reason}});
     json["passes"] = advice.passes;
     json["replays"] = advice.replays;
+    json["stopped"] = advice.stopped ? Json(stopped_text(advised)) : Json(nullptr);
+    json["not_tried"] = advice.untried;
     json["notes"] = advice.ledger.notes;
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

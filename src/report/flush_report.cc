@@ -146,6 +146,38 @@ std::string difference(std::uint64_t predicted, std::uint64_t observed) {
                        100 * (static_cast<double>(predicted) / static_cast<double>(observed) - 1));
 }
 
+// A flush that rides on a switch is no flush that was asked for, and one that was sent to others is told
+// again by those who do it.
+std::string x86_comparison(const FlushReport& report) {
+    std::vector<std::string> head = {"", "observed"};
+    std::vector<std::string> pages = {"invlpg"};
+    std::vector<std::string> whole = {"whole spaces"};
+    const Observed& seen = report.observed;
+    std::uint64_t seen_pages = 0;
+    std::uint64_t seen_whole = 0;
+    for (std::size_t reason = 0; reason <= Observed::kFlushReasons; ++reason)
+        if (reason != Observed::kTaskSwitch && reason != Observed::kSentToOthers) {
+            seen_pages += seen.pages[reason];
+            seen_whole += seen.full_flushes[reason];
+        }
+    pages.push_back(grouped(seen_pages));
+    whole.push_back(grouped(seen_whole));
+    for (const FlushRow& row : report.rows) {
+        if (row.family != "x86") continue;
+        const Tally::ByScope counts = row.account.total().local_instructions;
+        const std::uint64_t by_page = counts[static_cast<std::size_t>(TlbScope::kPage)];
+        const std::uint64_t by_space = counts[static_cast<std::size_t>(TlbScope::kPid)];
+        head.insert(head.end(), {row.policy, "off by"});
+        pages.insert(pages.end(), {grouped(by_page), difference(by_page, seen_pages)});
+        whole.insert(whole.end(), {grouped(by_space), difference(by_space, seen_whole)});
+    }
+    if (head.size() == 2) return {};
+    Table table(head);
+    table.row(pages);
+    table.row(whole);
+    return "\nof these, what was not part of a switch, beside what the policies predict\n" + table.text();
+}
+
 std::string observed_tables(const FlushReport& report) {
     if (!has_observed(report)) return {};
     std::string text;
@@ -159,7 +191,7 @@ std::string observed_tables(const FlushReport& report) {
                 head.push_back(row.policy);
                 head.push_back("off by");
             }
-        head.push_back("of the kernel's own");
+        head.push_back("with PID 0");
         Table table(head);
         for (const bool global : {false, true}) {
             const Observed::ByScope& counts = global ? seen.global : seen.local;
@@ -169,12 +201,13 @@ std::string observed_tables(const FlushReport& report) {
             std::vector<std::uint64_t> all(radix.size());
             const char* name = global ? "tlbie" : "tlbiel";
             for (std::size_t scope = 0; scope < kTlbScopes; ++scope) {
+                // PID 0 is the kernel's, and what an erratum of POWER9 has flushed behind each broadcast.
+                const std::uint64_t observed = counts[scope] + kernel[scope];
                 std::vector<std::string> cells = {
-                    fmt::format("{} {}", name, name_of(static_cast<TlbScope>(scope))),
-                    grouped(counts[scope])};
-                all_observed += counts[scope];
+                    fmt::format("{} {}", name, name_of(static_cast<TlbScope>(scope))), grouped(observed)};
+                all_observed += observed;
                 all_kernel += kernel[scope];
-                bool any = counts[scope] > 0 || kernel[scope] > 0;
+                bool any = observed > 0;
                 for (std::size_t i = 0; i < radix.size(); ++i) {
                     const Tally total = radix[i]->account.total();
                     const std::uint64_t n =
@@ -182,7 +215,7 @@ std::string observed_tables(const FlushReport& report) {
                     all[i] += n;
                     any = any || n > 0;
                     cells.push_back(grouped(n));
-                    cells.push_back(difference(n, counts[scope]));
+                    cells.push_back(difference(n, observed));
                 }
                 cells.push_back(grouped(kernel[scope]));
                 if (any) table.row(cells);
@@ -205,6 +238,7 @@ std::string observed_tables(const FlushReport& report) {
                 table.row({std::string(flush::flush_reason_name(reason)), grouped(seen.flushes[reason]),
                            grouped(seen.full_flushes[reason]), grouped(seen.pages[reason])});
         text += "\nobserved by tlb:tlb_flush\n" + table.text();
+        text += x86_comparison(report);
     }
     return text;
 }

@@ -12,7 +12,8 @@ namespace {
 struct Recorder : Listener {
     std::vector<Request> requests;
     std::vector<SpaceId> ends;
-    void switched(std::uint32_t, std::optional<SpaceId>) override {}
+    std::optional<SpaceId> running;  // by the last switch
+    void switched(std::uint32_t, std::optional<SpaceId> space) override { running = space; }
     void requested(const Request& request) override { requests.push_back(request); }
     void ended(SpaceId space) override { ends.push_back(space); }
 };
@@ -40,6 +41,33 @@ TEST(CallManager, AnExecUsesItsNewSpaceBeforeItsEvent) {
     EXPECT_NE(recorder.requests[2].space, recorder.requests[0].space);
     EXPECT_TRUE(recorder.requests[2].current);
     EXPECT_EQ(recorder.requests[3].space, recorder.requests[2].space);
+    EXPECT_EQ(recorder.ends, std::vector{recorder.requests[0].space});
+}
+
+// exit_mmap has begun: wherever the task goes to finish, it brings no CPU into the mask of the space. The
+// mm_struct serves the next process before the event of this end.
+TEST(CallManager, AnEndLeavesItsSpaceWhereItBegins) {
+    Recorder recorder;
+    CallManager manager(PageShift(16), recorder);
+    manager.event({.kind = MemoryEventKind::kFault, .process = 7, .start = VirtAddr(0x10000)});
+    manager.call(call(MemoryCallKind::kPage, 7, 0xa, 0x10000));
+    EXPECT_TRUE(recorder.running.has_value());
+    manager.call(call(MemoryCallKind::kExit, 7, 0xa));
+    EXPECT_FALSE(recorder.running.has_value());
+    manager.event({.kind = MemoryEventKind::kSwitch, .cpu = 1, .process = 7, .thread = 7});
+    EXPECT_FALSE(recorder.running.has_value());
+    MemoryCall teardown = call(MemoryCallKind::kGather, 7, 0xa);
+    teardown.whole = true;
+    manager.call(teardown);
+    manager.event({.kind = MemoryEventKind::kFault, .process = 8, .start = VirtAddr(0x10000)});
+    manager.call(call(MemoryCallKind::kPage, 8, 0xa, 0x10000));
+    manager.event({.kind = MemoryEventKind::kExit, .cpu = 1, .process = 7, .thread = 7});
+    manager.call(call(MemoryCallKind::kPage, 8, 0xa, 0x20000));
+    ASSERT_EQ(recorder.requests.size(), 4U);
+    EXPECT_EQ(recorder.requests[1].space, recorder.requests[0].space);
+    EXPECT_NE(recorder.requests[2].space, recorder.requests[0].space);
+    EXPECT_EQ(recorder.requests[3].space, recorder.requests[2].space);
+    EXPECT_TRUE(recorder.requests[3].current);
     EXPECT_EQ(recorder.ends, std::vector{recorder.requests[0].space});
 }
 

@@ -23,7 +23,12 @@ constexpr auto kRangeScope = static_cast<std::size_t>(TlbScope::kRange);
 constexpr auto kPidScope = static_cast<std::size_t>(TlbScope::kPid);
 constexpr auto kWalkScope = static_cast<std::size_t>(TlbScope::kWalkCache);
 
-machine::Machine power9() { return *machine::load_machine(std::string(MACHINES) + "/power9.toml"); }
+// Without the errata, which have a test of their own.
+machine::Machine power9() {
+    machine::Machine machine = *machine::load_machine(std::string(MACHINES) + "/power9.toml");
+    machine.flush.fixups = 0;
+    return machine;
+}
 
 std::unique_ptr<Flusher> radix(const std::string& name) {
     return make_flusher(policies_named(name)->front(), power9(), PageShift(12));
@@ -392,6 +397,69 @@ TEST(MemoryManager, ForkCopiesOnWriteUntilOneIsLeft) {
     EXPECT_TRUE(ends[0].whole);
     EXPECT_TRUE(ends[0].freed_tables);
     EXPECT_FALSE(ends[0].current);
+}
+
+// What a ppc64le guest of two CPUs showed: the task is on CPU 0 when its old space goes and on CPU 1 by the
+// time of sched_process_exec, and what is flushed is decided where each thing happens.
+TEST(MemoryManager, AnExecIsFlushedWhereItHappens) {
+    constexpr std::uint64_t kNewStack = 0xffffffffffff0;  // below 2^52, where an exec builds it
+    constexpr std::uint64_t kOld = 0x1000;                // mm_structs
+    constexpr std::uint64_t kNew = 0x2000;
+    Recorder recorder;
+    MemoryManager manager({.faults = true, .cpus_known = true}, recorder);
+    const auto fault = [&](std::uint32_t cpu, std::uint64_t address) {
+        manager.event({.kind = MemoryEventKind::kFault,
+                       .write = true,
+                       .cpu = cpu,
+                       .process = 7,
+                       .thread = 7,
+                       .start = VirtAddr(address)});
+    };
+    const auto call = [&](MemoryCallKind kind, std::uint32_t cpu, std::uint64_t space, std::uint64_t start) {
+        manager.call({.kind = kind, .cpu = cpu, .process = 7, .thread = 7, .space = space, .start = start});
+    };
+    manager.event({.kind = MemoryEventKind::kExec, .process = 7, .thread = 7});
+    fault(0, 0x10000);
+    call(MemoryCallKind::kPage, 0, kOld, 0x10000);
+    recorder.requests.clear();
+
+    // An exec that fails takes down its own space only.
+    fault(0, kNewStack);
+    call(MemoryCallKind::kExit, 0, kNew, 0);
+    EXPECT_TRUE(recorder.requests.empty());
+
+    fault(0, kNewStack);
+    call(MemoryCallKind::kExit, 0, kOld, 0);
+    ASSERT_EQ(recorder.requests.size(), 1U);
+    EXPECT_TRUE(recorder.requests[0].whole);
+    EXPECT_EQ(recorder.requests[0].reason, Reason::kExec);
+    EXPECT_EQ(recorder.requests[0].cpu, 0U);
+    const SpaceId old = recorder.requests[0].space;
+    recorder.requests.clear();
+    manager.event({.kind = MemoryEventKind::kSwitch, .cpu = 1, .process = 7, .thread = 7});
+    call(MemoryCallKind::kProtect, 1, kNew, kNewStack & ~0xfffULL);
+    ASSERT_EQ(recorder.requests.size(), 2U);  // the stack's range and its tables
+    for (const Request& request : recorder.requests) {
+        EXPECT_EQ(request.cpu, 1U);
+        EXPECT_NE(request.space, old);
+    }
+    const SpaceId fresh = recorder.requests[0].space;
+    recorder.requests.clear();
+    manager.event({.kind = MemoryEventKind::kExec, .cpu = 1, .process = 7, .thread = 7});
+    EXPECT_TRUE(recorder.requests.empty());
+    EXPECT_EQ(manager.space_of(7), fresh);
+
+    // Its end, likewise: where exit_mmap begins, and only once.
+    fault(1, 0x10000);
+    recorder.requests.clear();
+    call(MemoryCallKind::kExit, 1, kNew, 0);
+    ASSERT_EQ(recorder.requests.size(), 1U);
+    EXPECT_TRUE(recorder.requests[0].whole);
+    EXPECT_EQ(recorder.requests[0].reason, Reason::kExit);
+    EXPECT_EQ(recorder.requests[0].cpu, 1U);
+    recorder.requests.clear();
+    manager.event({.kind = MemoryEventKind::kExit, .cpu = 0, .process = 7, .thread = 7});
+    EXPECT_TRUE(recorder.requests.empty());
 }
 
 // free_pgtables: a table goes only when no neighbour keeps it.

@@ -592,8 +592,9 @@ class TraceReader {
                 if (data.has(2)) {
                     range(1);
                     called.whole = called.end == ~std::uint64_t{0};
-                    called.kind = MemoryCallKind::kGather;
                     called.page_shift = static_cast<std::uint8_t>(data.of(3));
+                    // flush_tlb_mm gives no page size; a gather does, even the last one of a space.
+                    if (!called.whole || called.page_shift != 0) called.kind = MemoryCallKind::kGather;
                     called.freed_tables = data.of(4) != 0;
                 }
                 return called;
