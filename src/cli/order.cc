@@ -103,6 +103,13 @@ class OrderRun {
             return usage_error(fmt::format("--format {}: no such format", options_.format),
                                "there are " + format_names());
         format_ = *format;
+        if (options_.image->data && !format_.data) {
+            std::string names;
+            for (const layout::FormatInfo& info : layout::formats())
+                if (info.data) names += fmt::format("{}{}", names.empty() ? "" : ", ", info.name);
+            return usage_error(fmt::format("--format {} orders code only", format_.name),
+                               "for data there are " + names);
+        }
         if (!options_.weights.empty() && options_.weights.size() != options_.recordings.size())
             return usage_error(fmt::format("{} weights for {} recordings", options_.weights.size(),
                                            options_.recordings.size()),
@@ -135,9 +142,6 @@ class OrderRun {
                 auto image = image_of(*recording, *options_.image, format_.linker);
                 if (!image) return std::unexpected(image.error());
                 image_ = std::move(*image);
-                if (image_.what == layout::What::kData && format_.linker == layout::Linker::kSorted)
-                    return usage_error("GNU ld's default script sorts code only",
-                                       "use --format ld or ld-2.43 for data");
             }
             if (!recording->whole())
                 notes_.push_back(

@@ -208,6 +208,7 @@ class Loader {
             return fail(name, fmt::format("this link map is not of {}", image_.path),
                         "give the map that the linker wrote with this very file");
         complete_from_objects(map);
+        image_.objects = map.objects;
         return check_symbols_fit(name);
     }
 
@@ -218,6 +219,7 @@ class Loader {
         for (const auto& [address, symbols] : by_address_)
             for (const ElfSymbol* symbol : symbols) by_name.emplace(symbol->name, symbol);
         for (const auto& path : options_.objects) {
+            image_.objects.push_back(path.string());
             auto done = for_each_object(path, [&](const ElfFile& object) {
                 for (const ElfSymbol& symbol : object.symbols) {
                     if (symbol.section == 0) continue;

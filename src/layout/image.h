@@ -85,9 +85,10 @@ struct Image {
     std::uint16_t elf_machine = 0;
     ImageSource source = ImageSource::kSymbols;
     What what = What::kText;
-    std::vector<Output> outputs;      // with code (or data), by address
-    std::vector<Piece> pieces;        // by address, without overlap
-    std::vector<Function> functions;  // by address
+    std::vector<Output> outputs;       // with code (or data), by address
+    std::vector<Piece> pieces;         // by address, without overlap
+    std::vector<Function> functions;   // by address
+    std::vector<std::string> objects;  // that it was linked from, as far as a map or the user says
     struct Segment {
         std::uint64_t address = 0;
         std::uint64_t offset = 0;

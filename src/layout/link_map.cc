@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <unordered_set>
 
 #include "core/files.h"
 
@@ -102,6 +103,7 @@ void parse_gnu(std::string_view text, LinkMap& map) {
 void parse_table(std::string_view text, bool mold, LinkMap& map) {
     Lines lines(text);
     std::string output;
+    std::unordered_set<std::string> known;
     for (std::string_view line; lines.next(line);) {
         std::string_view rest = line;
         const auto start = number(word_of(rest), 16);
@@ -118,8 +120,10 @@ void parse_table(std::string_view text, bool mold, LinkMap& map) {
         const std::size_t open = name.rfind(":(");
         if (indent >= 17 || open == std::string_view::npos || !name.ends_with(')')) continue;
         if (*size == 0 || *start == 0) continue;
+        std::string object(name.substr(0, open));
+        if (known.insert(object).second) map.objects.push_back(object);
         map.sections.push_back({.section = std::string(name.substr(open + 2, name.size() - open - 3)),
-                                .object = std::string(name.substr(0, open)),
+                                .object = std::move(object),
                                 .output = output,
                                 .start = *start,
                                 .size = *size,

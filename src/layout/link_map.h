@@ -27,8 +27,9 @@ enum class MapWriter : std::uint8_t { kGnuLd, kGold, kLld, kMold };
 struct LinkMap {
     MapWriter writer = MapWriter::kGnuLd;
     std::vector<InputSection> sections;  // with a size and an address, by address
-    std::vector<std::string>
-        objects;  // in the order in which their .text was linked, empty ones too (GNU ld, gold)
+    // In the order in which their .text was linked, empty ones too (GNU ld, gold); of the others those that
+    // fill a section, by the first of theirs.
+    std::vector<std::string> objects;
 };
 
 // Linear in the text. An error when it is no link map, or holds no section.

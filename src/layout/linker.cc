@@ -43,11 +43,25 @@ bool of_text_text(const Piece& piece) {
     return piece.stays != Stays::kOwnPlace && piece.stays != Stays::kMadeByLinker;
 }
 
+// What the compiler driver adds by itself, before and behind the user's objects; naming it again would link
+// it twice.
+bool is_runtime_object(std::string_view object) {
+    const std::string_view file = object.substr(object.rfind('/') + 1);
+    if (!file.ends_with(".o")) return false;
+    return file.ends_with("crt1.o") || file == "crti.o" || file == "crtn.o" || file.starts_with("crtbegin") ||
+           file.starts_with("crtend") || file == "crtfastmath.o";
+}
+
 std::uint64_t aligned(std::uint64_t address, std::uint64_t align) {
     return (address + align - 1) / align * align;
 }
 
 }  // namespace
+
+bool is_given_object(std::string_view object) {
+    return !object.empty() && !object.ends_with(')') && !object.ends_with(".a") &&
+           object.find(".so") == std::string_view::npos && !is_runtime_object(object);
+}
 
 std::string_view name_of(Linker linker) { return kNames[static_cast<std::size_t>(linker)]; }
 
@@ -64,7 +78,7 @@ Units::Units(const Image& image, Linker linker) : of_piece_(image.pieces.size())
         // mold moves whole files, so all that matters is which file a piece is from.
         if (linker != Linker::kMold && piece.stays != Stays::kMoves) continue;
         if (linker == Linker::kMold &&
-            (piece.object.empty() || piece.object.ends_with(')') || piece.stays == Stays::kMadeByLinker))
+            (!is_given_object(piece.object) || piece.stays == Stays::kMadeByLinker))
             continue;
         std::string key = key_of(piece, linker);
         if (key.empty()) continue;
@@ -104,6 +118,7 @@ Placer::Placer(const Image& image, const Units& units, Linker linker)
             if (found) continue;
             const bool here = linker == Linker::kSorted  ? !goes_first(piece.section)
                               : linker == Linker::kLinux ? of_text_text(piece)
+                              : linker == Linker::kMold  ? units.of_piece(i).has_value()
                                                          : true;
             if (here) {
                 before = i;

@@ -33,6 +33,10 @@ inline constexpr std::size_t kLinkers = 8;
 [[nodiscard]] std::string_view name_of(Linker linker);
 [[nodiscard]] std::optional<Linker> linker_named(std::string_view name);
 
+// Whether a user names this file to the linker: no member of an archive, and none of the compiler driver's
+// own.
+[[nodiscard]] bool is_given_object(std::string_view object);
+
 // What a linker moves at once: the pieces that one line of an order names. Two functions of one name, local
 // to different files, are one unit.
 struct Unit {

@@ -13,17 +13,19 @@ namespace tlbscope::layout {
 namespace {
 
 constexpr std::array kFormats{
-    FormatInfo{OrderFormat::kLld, "lld", Linker::kLld, "-fuse-ld=lld -Wl,--symbol-ordering-file=ORDER"},
+    FormatInfo{OrderFormat::kLld, "lld", Linker::kLld, "-fuse-ld=lld -Wl,--symbol-ordering-file=ORDER", true},
     FormatInfo{OrderFormat::kLldCallGraph, "lld-call-graph", Linker::kLld,
                "-fuse-ld=lld -Wl,--call-graph-ordering-file=ORDER"},
-    FormatInfo{OrderFormat::kGold, "gold", Linker::kGold, "-fuse-ld=gold -Wl,--section-ordering-file=ORDER"},
+    FormatInfo{OrderFormat::kGold, "gold", Linker::kGold, "-fuse-ld=gold -Wl,--section-ordering-file=ORDER",
+               true},
     FormatInfo{OrderFormat::kLd, "ld", Linker::kScript,
                "INCLUDE ORDER as the first line of .text in the script of -Wl,-T"},
     FormatInfo{OrderFormat::kLdSorted, "ld-sorted", Linker::kSorted,
                "objcopy @ORDER on every object before linking with GNU ld"},
-    FormatInfo{OrderFormat::kLd243, "ld-2.43", Linker::kScript, "-Wl,--section-ordering-file=ORDER"},
-    FormatInfo{OrderFormat::kMold, "mold", Linker::kMold, "-fuse-ld=mold @ORDER in place of the objects"},
-    FormatInfo{OrderFormat::kApple, "apple", Linker::kApple, "-Wl,-order_file,ORDER"},
+    FormatInfo{OrderFormat::kLd243, "ld-2.43", Linker::kScript, "-Wl,--section-ordering-file=ORDER", true},
+    FormatInfo{OrderFormat::kMold, "mold", Linker::kMold, "-fuse-ld=mold @ORDER in place of the objects",
+               true},
+    FormatInfo{OrderFormat::kApple, "apple", Linker::kApple, "-Wl,-order_file,ORDER", true},
     FormatInfo{OrderFormat::kBolt, "bolt", Linker::kBolt,
                "llvm-bolt --reorder-functions=user --function-order=ORDER"},
     FormatInfo{OrderFormat::kBoltProfile, "bolt-profile", Linker::kBolt, "llvm-bolt --data=ORDER"},
@@ -145,10 +147,15 @@ std::string written(OrderFormat format, const OrderInput& input) {
                 text += fmt::format("*({})\n", pattern(units[unit].key));
             break;
         case OrderFormat::kLd243:
-            text = script_header(input, Linker::kScript) + ".text :\n{\n";
-            for (const std::uint32_t unit : input.order)
-                text += fmt::format("  *({})\n", pattern(units[unit].key));
-            text += "}\n";
+            text = script_header(input, Linker::kScript);
+            for (std::uint32_t output = 0; output < input.image->outputs.size(); ++output) {
+                std::string lines;
+                for (const std::uint32_t unit : input.order)
+                    if (input.image->pieces[units[unit].pieces.front()].output == output)
+                        lines += fmt::format("  *({})\n", pattern(units[unit].key));
+                if (!lines.empty())
+                    text += fmt::format("{} :\n{{\n{}}}\n", input.image->outputs[output].name, lines);
+            }
             break;
         case OrderFormat::kLdSorted: {
             std::size_t number = 0;
@@ -156,9 +163,15 @@ std::string written(OrderFormat format, const OrderInput& input) {
                 text += fmt::format("--rename-section {}=.text.sorted.{:06}\n", units[unit].key, ++number);
             break;
         }
-        case OrderFormat::kMold:
-            for (const std::uint32_t unit : input.order) text += units[unit].key + "\n";
+        case OrderFormat::kMold: {
+            // It stands in for all object files of the link, so it names those without any order as well.
+            std::set<std::string> written;
+            for (const std::uint32_t unit : input.order)
+                if (written.insert(units[unit].key).second) text += units[unit].key + "\n";
+            for (const std::string& object : input.image->objects)
+                if (is_given_object(object) && written.insert(object).second) text += object + "\n";
             break;
+        }
         case OrderFormat::kBolt:
             for (const std::uint32_t unit : input.order) text += units[unit].key + "\n";
             break;
@@ -177,6 +190,7 @@ Result<OrderFile> parse_order(std::string_view text, const std::string& name) {
     bool script = false;
     bool renames = false;
     bool sections = true;
+    bool objects = true;
     bool in_comment = false;
     std::size_t number = 0;
     if (text.find('\0') != std::string_view::npos)
@@ -237,6 +251,7 @@ Result<OrderFile> parse_order(std::string_view text, const std::string& name) {
                             : "an order file has one name a line");
         file.keys.emplace_back(line);
         sections = sections && line.starts_with('.');
+        objects = objects && line.ends_with(".o");
     }
     if (file.keys.empty())
         return fail(name, "it orders nothing", "write an order with `tlbscope order REC -o FILE`");
@@ -244,6 +259,7 @@ Result<OrderFile> parse_order(std::string_view text, const std::string& name) {
         file.linker = renames    ? Linker::kSorted
                       : script   ? Linker::kScript
                       : sections ? Linker::kGold
+                      : objects  ? Linker::kMold
                                  : Linker::kLld;
     if (file.linker == Linker::kApple)
         for (std::string& key : file.keys)
@@ -286,6 +302,10 @@ Matched match(const OrderFile& file, const Image& image, const Units& units) {
             if (found != other.end() && found->second.size() != 1) found = other.end();
         }
         if (found == other.end()) {
+            // An object file without code is part of the link all the same.
+            if (file.linker == Linker::kMold &&
+                std::find(image.objects.begin(), image.objects.end(), key) != image.objects.end())
+                continue;
             result.missing.push_back(key);
             continue;
         }

@@ -24,7 +24,7 @@ enum class OrderFormat : std::uint8_t {
     kLd,            // lines for the beginning of .text in a GNU ld script
     kLdSorted,      // arguments of objcopy that rename sections to .text.sorted.N
     kLd243,         // --section-ordering-file of GNU ld 2.43
-    kMold,          // object files, one a line, as a response file
+    kMold,          // object files, one a line, as a response file; also those that nothing of ran
     kApple,         // -order_file of Apple's ld and ld64.lld
     kBolt,          // --function-order of llvm-bolt
     kBoltProfile,   // .fdata: the branches taken
@@ -36,6 +36,7 @@ struct FormatInfo {
     std::string_view name;
     Linker linker;
     std::string_view use;  // one line: the flag, with ORDER for the file's name
+    bool data = false;     // whether it can order data objects too
 };
 [[nodiscard]] std::span<const FormatInfo> formats();
 [[nodiscard]] std::optional<FormatInfo> format_named(std::string_view name);

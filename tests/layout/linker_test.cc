@@ -82,6 +82,23 @@ TEST(Units, MoldMovesFiles) {
     EXPECT_EQ(units[0].pieces, (std::vector<std::uint32_t>{0, 1}));
 }
 
+TEST(Units, MoldNamesNoFileOfTheCompilerDriver) {
+    Image image = image_of_sizes({100, 100, 100, 100, 100, 100});
+    image.pieces[0].object = "/usr/lib/x86_64-linux-gnu/Scrt1.o";
+    image.pieces[1].object = "/usr/lib/gcc/x86_64-linux-gnu/12/crtbeginS.o";
+    image.pieces[2].object = "libc.a(exit.o)";
+    image.pieces[3].object = "a.o";
+    image.pieces[4].object = "my-crt1-test.o";
+    image.pieces[5].object = "/usr/lib/x86_64-linux-gnu/crtn.o";
+    const Units units(image, Linker::kMold);
+    ASSERT_EQ(units.size(), 2U);
+    EXPECT_EQ(units[0].key, "a.o");
+    EXPECT_EQ(units[1].key, "my-crt1-test.o");
+    // It links its start files before all others.
+    const std::uint32_t order[] = {1};
+    EXPECT_EQ(Placer(image, units, Linker::kMold).placed(order)[4], image.pieces[3].start);
+}
+
 TEST(Alignments, GapsTellThem) {
     std::vector<Piece> pieces;
     const auto add = [&](std::uint64_t start, std::uint64_t size, const char* section) {

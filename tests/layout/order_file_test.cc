@@ -38,6 +38,40 @@ TEST(OrderFile, EveryListIsReadBack) {
     }
 }
 
+// The list stands in for all object files of the link: one that it lacks would not be linked at all.
+TEST(OrderFile, MoldListsAllObjects) {
+    Image image = testing::image_of_sizes({100, 100, 100, 100});
+    image.objects = {"/usr/lib/crti.o", "data.o", "o0.o", "libc.a(exit.o)", "/lib/libc.so.6", "o1.o"};
+    const Units units(image, Linker::kMold);
+    const Order order{1};
+    const std::string text = written(
+        OrderFormat::kMold,
+        {.image = &image, .units = &units, .graph = nullptr, .order = order, .branches = {}, .origin = {}});
+    EXPECT_EQ(text, "o1.o\ndata.o\no0.o\n");
+    const auto file = parse_order(text, "o");
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->linker, Linker::kMold);
+    EXPECT_EQ(match(*file, image, units).order, (Order{1, 0}));
+    EXPECT_TRUE(match(*file, image, units).missing.empty())
+        << "data.o is part of the link, if not of the order";
+}
+
+// Data lies in several sections of the program; a line in the wrong one would move zeroed data into the file.
+TEST(OrderFile, GnuLdsFileHasABlockForEachSection) {
+    Image image = testing::image_of_sizes({100, 100, 100});
+    image.outputs[0].name = ".data";
+    image.outputs.push_back({.name = ".bss", .start = 0, .end = 0, .align = 1});
+    image.pieces[1].output = 1;
+    for (int i = 0; i < 3; ++i) image.pieces[i].section = (i == 1 ? ".bss.v" : ".data.v") + std::to_string(i);
+    const Units units(image, Linker::kScript);
+    const Order order{2, 1, 0};
+    const std::string text = written(
+        OrderFormat::kLd243,
+        {.image = &image, .units = &units, .graph = nullptr, .order = order, .branches = {}, .origin = {}});
+    EXPECT_TRUE(text.ends_with(".data :\n{\n  *(.data.v2)\n  *(.data.v0)\n}\n.bss :\n{\n  *(.bss.v1)\n}\n"))
+        << text;
+}
+
 TEST(OrderFile, FindsThinLtoNamesWhoseHashChanged) {
     Image image = testing::image_of_sizes({100, 100, 100});
     image.pieces[0].symbols = {"f.llvm.111"};
