@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <chrono>
 #include <string_view>
 
@@ -162,11 +163,19 @@ Command advise_command() {
                     ->check(CLI::Range(0u, 64u))
                     ->option_text("N (default: 8)");
                 app.add_option("-n,--rows", options->rows, "rows of the table; 0: all")
+                    ->check(CLI::Range(0, 1000000))
                     ->type_name("N")
                     ->capture_default_str();
                 app.add_option("--max-time", options->most_seconds,
                                "stop trying after so many seconds, and rank what was tried")
-                    ->check(CLI::Range(0.0, 1e9))
+                    ->check([](const std::string& text) {
+                        double seconds = 0;
+                        const auto [end, code] =
+                            std::from_chars(text.data(), text.data() + text.size(), seconds);
+                        const bool good = code == std::errc{} && end == text.data() + text.size() &&
+                                          seconds >= 0 && seconds <= 1e9;
+                        return good ? std::string() : fmt::format("{} is no number of seconds", text);
+                    })
                     ->type_name("SECONDS");
                 add_format_options(app, options->format);
                 add_threads_option(app, options->threads);

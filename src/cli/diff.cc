@@ -286,6 +286,7 @@ Command diff_command() {
                     ->expected(2);
                 app.add_option("--clock", options->clock, "that machine's clock, e.g. 48M")->type_name("HZ");
                 app.add_option("-n,--rows", options->rows, "rows of each table; 0: all")
+                    ->check(CLI::Range(0, 1000000))
                     ->type_name("N")
                     ->capture_default_str();
                 add_name_options(app, options->names);

@@ -199,6 +199,13 @@ Result<Exit> run(const Options& options, Console& console) {
         auto recording = recording::Recording::open(options.input);
         if (!recording) return std::unexpected(recording.error());
         const recording::Metadata& metadata = recording->metadata();
+        if (!metadata.kernel_events && !recording->whole())
+            return fail(
+                options.input,
+                fmt::format("the recording is not whole ({}), and whether it had the kernel's own events "
+                            "is lost with its end",
+                            recording->damage()),
+                "record again");
         if (!metadata.kernel_events)
             return fail(options.input, "the recording has none of the kernel's own events",
                         "record --system --events brings them home");

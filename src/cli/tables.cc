@@ -467,9 +467,12 @@ Command tables_command() {
                 ->expected(0, 1)
                 ->default_str("15")
                 ->check(CLI::Range(1, 10000));
-            app.add_option("--rounds", options->rounds, "repetitions of a workload")->type_name("N");
+            app.add_option("--rounds", options->rounds, "repetitions of a workload")
+                ->check(CLI::Range(1, 1000000))
+                ->type_name("N");
             app.add_option("--populate", options->populate,
                            "pages touched of each mapping when the input does not tell")
+                ->check(CLI::Range(0, 1000000000))
                 ->option_text("PAGES (default: 16)");
             app.add_option("--dcache", options->cache, "data cache as size:ways:line")->type_name("16K:1:32");
             app.add_option("--cost", options->costs, "change a cost of the model; repeatable")

@@ -1,5 +1,6 @@
 #include "import_log/log.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "import_ftrace/ftrace.h"
@@ -124,6 +125,13 @@ Result<LogSummary> read_log(Input input, const LogSink& sink,
         if (format == nullptr && candidate.looks_like(together)) format = &candidate;
     if (format == nullptr) {
         if (broken) return std::unexpected(*broken);
+        const bool empty =
+            std::all_of(first.begin(), first.end(), [](const std::string& line) { return line.empty(); });
+        if (ended && empty) return fail(name, "the file is empty", "docs/flush.md says how to make a log");
+        // The first line of a recording (recording/format.h), which is all that this stage knows of them.
+        if (together.starts_with("\x89TLBREC\n"))
+            return fail(name, "this is a recording, not a log",
+                        "`tlbscope info` says what it holds; flush and tables read it as it is");
         return fail(name,
                     "no line of it is known: it is no recording and no text of strace, ftrace or perf script",
                     "docs/flush.md says how to make one");
