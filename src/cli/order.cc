@@ -124,11 +124,33 @@ class OrderRun {
         auto machine = machine::load_machine(options_.machine, options_.changes);
         if (!machine) return std::unexpected(machine.error());
         machine_ = std::move(*machine);
+        if (auto done = open_output(); !done) return std::unexpected(done.error());
         if (auto done = open_all(); !done) return std::unexpected(done.error());
         return make(*methods);
     }
 
   private:
+    // Before anything is read: a file that cannot be written should not be news after a minute of search, and
+    // two runs do not write one file.
+    Result<void> open_output() {
+        if (options_.output.empty() || options_.output == "-") return {};
+        std::vector<std::string> inputs = options_.recordings;
+        inputs.insert(inputs.end(), options_.tests.begin(), options_.tests.end());
+        inputs.push_back(options_.image->image);
+        inputs.push_back(options_.image->map);
+        inputs.insert(inputs.end(), options_.image->objects.begin(), options_.image->objects.end());
+        for (const std::string& input : inputs) {
+            std::error_code missing;
+            if (std::filesystem::equivalent(input, options_.output, missing))
+                return usage_error(fmt::format("-o {} would replace a file that is read", options_.output),
+                                   "name another file");
+        }
+        auto file = OutputFile::create(options_.output);
+        if (!file) return std::unexpected(file.error());
+        output_.emplace(std::move(*file));
+        return {};
+    }
+
     Result<void> open_all() {
         const StopOnInterrupt stop;
         std::vector<std::string> names = options_.recordings;
@@ -305,7 +327,10 @@ class OrderRun {
                                                                   .branches = branches,
                                                                   .origin = origin_});
         if (options_.output == "-") return console_.print(text);
-        return write_text(options_.output, text);
+        if (auto done = output_->write({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+            !done)
+            return done;
+        return output_->commit();
     }
 
     const Options& options_;
@@ -313,6 +338,7 @@ class OrderRun {
     layout::FormatInfo format_{};
     machine::Machine machine_;
     layout::Image image_;
+    std::optional<OutputFile> output_;
     std::vector<Used> used_;
     std::size_t trained_ = 0;
     layout::Origin origin_;

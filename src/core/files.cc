@@ -53,6 +53,10 @@ Result<OutputFile> OutputFile::create(const std::filesystem::path& name) {
     std::error_code ignored;
     if (std::filesystem::is_directory(name, ignored))
         return system_error(name.string(), "cannot write", EISDIR);
+    // The finished file takes the name's place: a device would be gone.
+    if (std::filesystem::exists(name, ignored) && !std::filesystem::is_regular_file(name, ignored))
+        return fail(name.string(), "it is no ordinary file, so no file can take its place",
+                    "name another file");
     OutputFile file(name, -1);
     const std::string partial = file.partial_name().string();
     file.fd_ = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -61,6 +65,15 @@ Result<OutputFile> OutputFile::create(const std::filesystem::path& name) {
         ::close(std::exchange(file.fd_, -1));
         return fail(partial, "another tlbscope is writing this file",
                     "wait for it or choose another name with -o");
+    }
+    // Between the two calls another may have finished the very file that was opened and put it in place.
+    struct stat opened{};
+    struct stat named{};
+    if (::fstat(file.fd_, &opened) != 0 || ::stat(partial.c_str(), &named) != 0 ||
+        opened.st_ino != named.st_ino || opened.st_dev != named.st_dev) {
+        ::close(std::exchange(file.fd_, -1));
+        return fail(partial, "another tlbscope has just written this file",
+                    "try again, or choose another name with -o");
     }
     if (::ftruncate(file.fd_, 0) != 0) return system_error(partial, "cannot truncate", errno);
     return file;
