@@ -201,6 +201,10 @@ class Relinked:
     def record(self, program):
         for name, command in self.runs.items():
             self.record_one(TLBSCOPE, "record", "-o", f"{program}-{name}.rec", "--", *command(program))
+            # A run that was cut short has fewer misses for no good reason.
+            outcome = info(self.folder / f"{program}-{name}.rec")["outcome"]
+            if outcome != "ended with status 0":
+                sys.exit(f"{program}, {name}: the recorded run did not end well: {outcome}")
 
     def machine(self, entries):
         return ["--machine", "lru32", "--set", f"tlb.instruction.entries={entries}"]
